@@ -2,8 +2,8 @@
 
 Clients share the model by fair queueing (A. Demers, S. Keshav and S. Shenker, "Analysis and Simulation of a Fair
 Queueing Algorithm", ACM SIGCOMM 1989): next is the client whose first request would end first, if all clients were
-served at once. A client's own requests run by priority, then by the sum of their cost and of what the client had been given when
-they came. So a short request overtakes a long one, until the client was given as much as the long one costs.
+served at once. A client's own requests run by priority, then by the sum of their cost and of what the client had been
+given when they came. So a short request overtakes a long one, until the client was given as much as the long one costs.
 """
 
 from __future__ import annotations

@@ -109,6 +109,8 @@ class FairScheduler:
         shortest_s = min(queue.speed.predict(each.size) or 0.0 for each in taken)
         preemptible = within is None and min(predicted_s or 0.0, shortest_s) >= PREEMPTIBLE_S and self._comes(now)
         batch = Batch(model, tuple(units), cost, predicted_s, preemptible)
+        if within is not None:
+            self._running[within].preempted_s -= predicted_s or 0.0
         self._begin(queue, batch, PREEMPTED * shortest_s, now)
         return batch
 
@@ -170,10 +172,7 @@ class FairScheduler:
         if running is None or predicted_s is None:
             return 0.0
         longest_s = min(running.preempted_s, running.shorter_s)
-        if predicted_s > longest_s:
-            return 0.0
-        running.preempted_s -= predicted_s
-        return longest_s
+        return longest_s if predicted_s <= longest_s else 0.0
 
     def _fits_one(self, queue: ModelQueue, longest_s: float) -> bool:
         # Whether all that waits makes one batch.
@@ -184,6 +183,8 @@ class FairScheduler:
         speed, most, most_requests = queue.speed, _full(queue, longest_s), queue.limits.max_requests
         if longest_s < inf:  # a mistaken guess must not hold the device for long
             most = min(most, GROWTH * speed.largest)
+        if not speed.knows_overhead:  # a larger batch tells it
+            most = max(most, min(2 * speed.largest, queue.limits.max_cost))
         first_s = speed.predict(first.size) or 0.0
         end_by = inf if first.request.deadline is None else first.request.deadline
 

@@ -21,19 +21,23 @@ class SpeedTable:
         # The mean cost and the seconds of each power of two, both ascending.
         self._points: list[tuple[float, float]] = []
         self.overhead_s = 0.0
-        """Seconds of every batch that do not grow with its cost; 0 until small and large ones were measured."""
+        """Seconds of every batch that do not grow with its cost; 0 until it is known."""
+        self.knows_overhead = False
+        """Whether batches were measured of which one costs twice as much as another."""
 
     def record(self, cost: int, seconds: float) -> None:
         """Record that a batch of `cost` units ran for `seconds`."""
         self._measured.setdefault(cost.bit_length(), deque(maxlen=SAMPLES)).append((cost, seconds))
-        points, slowest = [], 0.0
-        for _, samples in sorted(self._measured.items()):
+        points, fastest = [], inf
+        for _, samples in sorted(self._measured.items(), reverse=True):
             mean = sum(each for each, _ in samples) / len(samples)
-            slowest = max(slowest, mean * median_low(took / each for each, took in samples))
-            points.append((mean, slowest))
-        self._points = points
-        (small, small_s), (large, large_s) = points[0], points[-1]
-        if large >= 2 * small:
+            # No batch takes longer than a larger one: the first ones of a process are slow, and small.
+            fastest = min(fastest, mean * median_low(took / each for each, took in samples))
+            points.append((mean, fastest))
+        self._points = points[::-1]
+        (small, small_s), (large, large_s) = self._points[0], self._points[-1]
+        self.knows_overhead = large >= 2 * small
+        if self.knows_overhead:
             self.overhead_s = min(small_s, max(0.0, (small_s * large - large_s * small) / (large - small)))
 
     def predict(self, cost: float) -> float | None:

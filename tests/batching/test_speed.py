@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -50,6 +51,15 @@ def test_one_slow_batch_among_quick_ones_changes_nothing() -> None:
     assert table.predict(100) == pytest.approx(seconds(100))
 
 
+def test_a_slow_first_batch_says_nothing_of_larger_ones_and_less_of_its_own_size() -> None:
+    table = SpeedTable()
+    table.record(10, 3.0)
+    for _ in range(3):
+        table.record(1000, seconds(1000))
+    assert (table.predict(10) or 0.0) <= seconds(1000)
+    assert table.overhead_s <= seconds(1000)
+
+
 def test_a_lasting_change_of_pace_is_learned_within_as_many_batches_as_count() -> None:
     table = learned(*[100] * 50)
     for _ in range(5):
@@ -72,6 +82,6 @@ def test_predictions_never_fall_with_the_cost_and_what_is_within_a_time_takes_no
         table.record(cost, took)
     costs = sorted(random.uniform(1, 2e6) for _ in range(50))
     predicted = [table.predict(cost) or 0.0 for cost in costs]
-    assert all(less <= more * (1 + 1e-9) for less, more in zip(predicted, predicted[1:], strict=False))
+    assert all(less <= more * (1 + 1e-9) for less, more in pairwise(predicted))
     for limit in (0.001, 0.05, 1.0, 50.0):
         assert (table.predict(min(1e12, table.within(limit))) or 0.0) <= max(limit, table.overhead_s) * (1 + 1e-6)

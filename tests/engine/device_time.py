@@ -80,6 +80,8 @@ class DeviceTime:
     busy_s: float = 0.0
     """Seconds the device was at work."""
     batches: list[Any] = field(default_factory=list)
+    began: list[float] = field(default_factory=list)
+    """When each of them did."""
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _numbers: count[int] = field(default_factory=count)
     _running: bool = False
@@ -150,6 +152,7 @@ class DeviceTime:
             return
         self._running = True
         self.batches.append(chosen)
+        self.began.append(self.now)
         for unit in chosen.units:
             if unit.request.began is None:
                 unit.request.began = self.now
