@@ -47,6 +47,7 @@ help: ## what can be made
 # The environment holds the fakes of the tests, which nobody who serves wants listed: SIE_PLUGINS_BLOCKED= has them back.
 serve: export SIE_PLUGINS_BLOCKED ?= fake
 serve: .venv/.kernels ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000")
+	@echo "In another terminal, first:  . $(BIN)/activate"
 	$(BIN)/sie serve $(ARGS)
 
 check: .venv/.kernels ## format, lint, types, import contract

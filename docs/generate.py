@@ -6,10 +6,12 @@ A table stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -147,8 +149,36 @@ def parameters(postprocessor: str) -> str:
     )
 
 
+def openai_codes() -> str:
+    from sie_core.api.http.envelopes import OPENAI_CODES
+
+    return table(
+        ("code", "on OpenAI's routes"), [(f"`{ours}`", f"`{theirs}`") for ours, theirs in OPENAI_CODES.items()]
+    )
+
+
+def fields() -> str:
+    from sie_core.api.fields.table import UNSERVED
+
+    rows = sorted(UNSERVED.values(), key=lambda row: (row.refused, row.name))
+    return table(
+        ("field", "of", "where it is not served", "why, or what to do"),
+        [(f"`{row.name}`", row.of, _unserved(row), row.why) for row in rows],
+    )
+
+
+def _unserved(row: Any) -> str:
+    if not row.refused:
+        return "ignored"
+    return "refused" + (
+        f", but for {', '.join(f'`{json.dumps(each)}`' for each in row.harmless)}" if row.harmless else ""
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
+    "openai-codes": openai_codes,
+    "fields": fields,
     "settings": settings,
     "plugin-settings": plugin_settings,
     "hooks": hooks,

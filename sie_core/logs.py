@@ -1,4 +1,4 @@
-"""Logging: text for people or one JSON object a line, with the request a line belongs to."""
+"""Logging: text for people or one JSON object a line, with the request a line belongs to; who has one of its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, TextIO
+from typing import Final, Literal, TextIO
 
 import orjson
 
 FIELDS = ("model", "request_id", "trace_id", "latency_ms")
 """What a line may carry beside its message, by `extra=` or from the request it was logged in."""
+
+ACCESS: Final = "sie_core.access"
+"""The logger of answered requests: one line each, with its `latency_ms`."""
+AccessLog = Literal["off", "slow", "all"]
+"""Which answered requests have a line."""
+SLOW_MS: Final = 1000.0
+"""From here on a request counts as slow: whoever waits longer than a second loses the thread of what they did."""
 
 TOGETHER_S: Final = 0.05
 """Lines of requests that are answered within so many seconds are written together: writing gives up the interpreter's
@@ -49,10 +56,15 @@ def request_fields() -> RequestFields:
     return fields
 
 
-def configure_logging(level: str = "INFO", *, as_json: bool = False) -> None:
+def configure_logging(level: str = "INFO", *, as_json: bool = False, access: AccessLog = "off") -> None:
     """Send every logger of the process to stderr, at `level` and above.
 
     Libraries that log requests or progress of their own are held at WARNING.
+
+    Args:
+        level: The least level that is logged.
+        as_json: Whether a line is one JSON object.
+        access: Which answered requests have a line.
     """
     handler = LineHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
@@ -63,6 +75,13 @@ def configure_logging(level: str = "INFO", *, as_json: bool = False) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for library in ("uvicorn", "httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio"):
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
+    answered = logging.getLogger(ACCESS)
+    answered.setLevel(logging.CRITICAL + 1 if access == "off" else logging.NOTSET)
+    answered.filters[:] = [_is_slow] if access == "slow" else []
+
+
+def _is_slow(record: logging.LogRecord) -> bool:
+    return getattr(record, "latency_ms", 0.0) >= SLOW_MS
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
@@ -115,7 +134,10 @@ def _has_loop() -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes `timestamp level logger message` and those of `FIELDS` that are known, as one JSON object."""
+    """Writes `timestamp level logger message` and those of `FIELDS` that are known, as one JSON object.
+
+    What a message says can be read as fields too where its record has `facts`, by their names.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Write `record` in one line."""
@@ -125,6 +147,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             **_fields(record),
+            **getattr(record, "facts", {}),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

@@ -408,6 +408,12 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="Least level logged: `DEBUG`, `INFO`, `WARNING` or `ERROR`."
     )
+    access_log: Literal["off", "slow", "all"] = Field(
+        "off",
+        description="Which answered requests have a line in the log of a server, gateway or worker: `off`, none; "
+        "`slow`, those that took 1 s or longer, as whoever waits longer loses the thread; `all`. The "
+        "lines of probes and other look-ups are at debug level.",
+    )
 
     # Plugins
     plugins: Names = Field((), description="Comma-separated entry points to load; unset: all.")

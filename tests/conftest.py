@@ -21,6 +21,8 @@ from urllib.request import urlopen
 import pytest
 from filelock import FileLock
 
+from sie_core.logs import ACCESS
+
 os.environ.setdefault("SIE_RUNNER", "priority")  # which of two runners is faster on a tiny model is chance
 START_S = 90.0
 """How long a start may take: it may import torch on a busy machine."""
@@ -212,17 +214,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a GLiNER checkpoint that finds planted entities; tests must not write to it."""
     from tests.gliner.library import library
 
-    return library().train(tmp_path_factory.mktemp("trained"))
+    return made_once(tmp_path_factory, "trained", lambda folder: library().train(folder)) / "trained"
 
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[None]:
-    """Put back what a command that ran in this process made of the root logger; later tests read the log too."""
-    root = logging.getLogger()
+    """Put back what a command that ran in this process made of the log; later tests read it too."""
+    root, answered = logging.getLogger(), logging.getLogger(ACCESS)
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    answered.setLevel(logging.NOTSET)
+    answered.filters.clear()
 
 
 @pytest.fixture

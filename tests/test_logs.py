@@ -2,12 +2,22 @@ import asyncio
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 
 import pytest
 
-from sie_core.logs import LineHandler, RequestFields, configure_logging, current_request
+from sie_core.logs import (
+    ACCESS,
+    SLOW_MS,
+    AccessLog,
+    LineHandler,
+    RequestFields,
+    configure_logging,
+    current_request,
+)
+from sie_core.settings import describe_settings
 
 
 def test_a_json_line_holds_what_is_known_of_its_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,3 +134,28 @@ class Writes(io.StringIO):
         while len(self.writes) < times:
             self._more.clear()
             await self._more.wait()
+
+
+@pytest.mark.parametrize(("access", "told"), [("off", []), ("slow", ["slow"]), ("all", ["quick", "slow"])])
+def test_answered_requests_have_the_lines_that_are_asked_for(
+    capsys: pytest.CaptureFixture[str], access: AccessLog, told: list[str]
+) -> None:
+    configure_logging("DEBUG", access="slow")
+    configure_logging("DEBUG", access=access)
+    for message, latency_ms in (("quick", SLOW_MS - 1), ("slow", SLOW_MS)):
+        logging.getLogger(ACCESS).info(message, extra={"latency_ms": latency_ms})
+    assert re.findall(rf"{ACCESS}: (\w+) \[", capsys.readouterr().err) == told
+
+
+def test_the_bound_of_slow_requests_is_the_one_that_the_setting_names() -> None:
+    description = next(text for name, _, text in describe_settings() if name == "SIE_ACCESS_LOG")
+    assert f"took {SLOW_MS / 1000:g} s or longer" in description
+
+
+def test_the_facts_of_a_message_are_fields_of_its_json_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json in (True, False):
+        configure_logging(as_json=as_json)
+        logging.getLogger("a").info("served at u", extra={"facts": {"url": "u"}})
+    structured, text = capsys.readouterr().err.splitlines()
+    assert json.loads(structured)["url"] == "u"
+    assert text.endswith("a: served at u")

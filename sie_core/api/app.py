@@ -18,10 +18,11 @@ from sie_core.api.http.gate import Gate
 from sie_core.api.http.middleware import RequestMiddleware
 from sie_core.api.inference.direct import DirectApp, DirectRoutes, is_inference
 from sie_core.api.inference.handler import inference_router
-from sie_core.api.openapi import page
+from sie_core.api.ollama import lookups as ollama_lookups
 from sie_core.api.openapi.document import build_openapi
 from sie_core.api.ops import cluster_status, health, metrics, models, plugins, status
 from sie_core.api.ops.metrics import HttpMetrics
+from sie_core.api.pages import routes as pages
 from sie_core.api.pools import routes as pool_routes
 from sie_core.api.routes import inference_routes
 from sie_core.api.tei import lookups as tei_lookups
@@ -66,7 +67,7 @@ def create_app(
     auth = Auth.of(settings)
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth)
     inference = inference_router(api, inference_routes())
-    lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups)]
+    lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups, ollama_lookups)]
     http_metrics = HttpMetrics(api.registry)
     routes = DirectRoutes(inference)
     answers = CompressedReplies(routes, api.body_threads, ANSWERS)
@@ -83,7 +84,7 @@ def create_app(
     if isinstance(backend, FleetConfigs):
         lookups.append(configs.router(api, backend))
     lookups.append(pool_routes.no_pools() if pools is None else pool_routes.router(api, pools))
-    routers = [inference, *lookups, page.router(app)]
+    routers = [inference, *lookups, pages.router(api, app)]
     for router in routers:
         app.include_router(router)
     socket = cluster_status.route_of(api, backend) if isinstance(backend, FleetBackend) else status.route_of(api)
@@ -91,6 +92,8 @@ def create_app(
     app.add_exception_handler(InferenceError, errors.on_inference_error)
     app.add_exception_handler(HTTPException, errors.http_error_handler(routers))
     app.add_middleware(CompressedReplies, threads=api.body_threads, codings=LOOKUPS)
-    app.add_middleware(RequestMiddleware, api=api, metrics=http_metrics, admitted=is_inference)
+    app.add_middleware(
+        RequestMiddleware, api=api, metrics=http_metrics, admitted=is_inference, refusal_of=pages.refusal
+    )
     app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
     return app

@@ -12,7 +12,7 @@ from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.offload import BodyThreads
 from sie_core.auth import Auth
-from sie_core.contracts import Health, InferenceBackend
+from sie_core.contracts import Health, InferenceBackend, InferenceError, ModelInfo
 from sie_core.settings import Settings
 
 
@@ -38,6 +38,14 @@ class Api:
     """A random id of this process."""
     started_at: float = field(default_factory=time.time)
     """Unix seconds."""
+
+
+def known_models(api: Api) -> list[ModelInfo]:
+    """List the models; none where the backend does not know them yet."""
+    try:
+        return api.backend.models()
+    except InferenceError:
+        return []
 
 
 def ready_problem(api: Api, health: Health) -> str | None:

@@ -141,7 +141,7 @@ class WeightChain:
                 continue
             if folder is not None:
                 seconds = time.monotonic() - started
-                log.info("weights of %s: tier %s, %.1f s, %s", request.repo_id, tier.name, seconds, folder)
+                log.debug("weights of %s: tier %s, %.1f s, %s", request.repo_id, tier.name, seconds, folder)
                 self._fill(self.tiers[:place], request, folder)
                 return folder
             said.append((tier.name, None))

@@ -33,6 +33,7 @@ from sie_core.config_service.results import Change
 from sie_core.config_service.service import ConfigService
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import open_store_or_folder
+from sie_core.serving.announcement import Announcement
 from sie_core.serving.draining import Drain, end_process
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
@@ -41,7 +42,7 @@ from sie_core.settings import Settings
 
 log = logging.getLogger("sie_core.config_service")
 
-OnReady = Callable[[str], None]
+OnReady = Callable[[Announcement], None]
 
 PRODUCER = "sie-config"
 """What the names of config services begin with: followers believe it unless their settings say otherwise."""
@@ -110,13 +111,13 @@ class _Base:
         return CatalogWatch(self.folder, rebuild, lambda: self.catalog, replaced, lambda problem: None)
 
 
-def run_config_service(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url: None) -> None:
+def run_config_service(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda told: None) -> None:
     """Serve until a signal.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        on_ready: Called with the URL whenever this service begins to lead.
+        on_ready: Called with what to tell whenever this service begins to lead.
 
     Raises:
         ListenError: The address cannot be listened on.
@@ -174,7 +175,7 @@ async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_rea
     _tell_tokens(api.tokens)
     log.info("%s, listening on %s", service_name(), address_of(listener))
     try:
-        await server.serve_on(listener, partial(_run, api, base, partial(on_ready, url_of(listener))))
+        await server.serve_on(listener, partial(_run, api, base, partial(on_ready, Announcement(url_of(listener)))))
     finally:
         await _stop(service)
         log.info("stopped")

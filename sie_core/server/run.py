@@ -19,6 +19,8 @@ from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.tasks import supervised
 from sie_core.engine import Engine, build_engine
 from sie_core.plugins import PluginSet
+from sie_core.server.examples import announcement
+from sie_core.serving.announcement import Announcement
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
@@ -27,16 +29,18 @@ from sie_core.settings import Settings, SettingsError
 
 log = logging.getLogger("sie_core.server")
 
-OnReady = Callable[[str], None]
+OnReady = Callable[[Announcement], None]
+MOST_LOOKED_AT = 200
+"""Models among which those to tell of are looked for: there may be thousands."""
 
 
-def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url: None) -> None:
+def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda told: None) -> None:
     """Serve until a signal.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        on_ready: Called with the URL once new requests are welcome, with every model to preload loaded.
+        on_ready: Called with what to tell once new requests are welcome, with every model to preload loaded.
 
     Raises:
         ListenError: The address cannot be listened on.
@@ -94,7 +98,7 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         asyncio.create_task(supervised("the models folder", watch.run)),
     ]
     try:
-        await server.serve_on(listener, partial(_start, engine, listener, on_ready))
+        await server.serve_on(listener, partial(_start, engine, settings, listener, on_ready))
     finally:
         for task in beside:
             task.cancel()
@@ -102,12 +106,13 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         log.info("stopped")
 
 
-async def _start(engine: Engine, listener: socket.socket, on_ready: OnReady) -> None:
+async def _start(engine: Engine, settings: Settings, listener: socket.socket, on_ready: OnReady) -> None:
     """Start the engine; requests for inference wait until it has started."""
     log.info("listening on %s", address_of(listener))
     await engine.start()
     problem = engine.health().ready_problem
     if problem is None:
-        on_ready(url_of(listener))
+        known, needs_token = engine.known_models(MOST_LOOKED_AT), settings.auth_mode != "none"
+        on_ready(announcement(url_of(listener), known, settings.default_model, needs_token=needs_token))
     else:
         log.error("not ready: %s", problem)

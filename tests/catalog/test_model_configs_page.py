@@ -16,7 +16,7 @@ from sie_core.catalog.options.engine_options import ENGINE_OPTIONS
 from sie_core.contracts import Operation
 
 PAGE = (Path(__file__).parents[2] / "docs/use/model-configs.md").read_text(encoding="utf-8")
-(EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+SMALL, LEGAL, EXAMPLE = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_example_loads_and_says_what_the_page_says(write_config: Callable[..., Path], tmp_path: Path) -> None:
@@ -28,6 +28,13 @@ def test_the_example_loads_and_says_what_the_page_says(write_config: Callable[..
     assert (raw.compute_precision, raw.max_batch_cost) == (default.compute_precision, default.max_batch_cost)
     assert exact.runtime == default.runtime
     assert (exact.compute_precision, exact.max_batch_cost) == ("float32", 4096)
+
+
+def test_the_opening_serves_a_model_of_the_hub_with_an_adapter_and_a_profile(write_config: Callable[..., Path]) -> None:
+    small, legal = (read_config(write_config(name, text)) for name, text in (("small", SMALL), ("legal", LEGAL)))
+    assert (small.id, small.hf_id, set(small.profiles)) == ("acme/small", "BAAI/bge-small-en-v1.5", {"default"})
+    assert (legal.id, set(legal.loras)) == ("acme/legal-search", {"contracts"})
+    assert legal.profiles["exact"].compute_precision == "float32"
 
 
 def test_the_options_of_the_example_are_known_to_the_family_that_serves_text_encoders(

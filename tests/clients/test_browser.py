@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -16,8 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.clients.chromium import browser_command
+
 LONGEST_S = 90
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 MODEL = "sie-fake/embedder"
 ROUTE = f"/v1/encode/{MODEL}"
 PAGE = """<script>
@@ -84,11 +84,8 @@ def site() -> Iterator[Site]:
 
 @contextmanager
 def visiting(site: Site, folder: Path) -> Iterator[None]:
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={folder}"]
-    process = subprocess.Popen([browser, *options, site.origin], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = browser_command(folder, site.origin)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:

@@ -1,9 +1,8 @@
-"""`make serve` hides the fakes of the tests from who serves."""
+"""`make serve` hides the fakes of the tests from who serves, and says what to type in a second terminal."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,4 +24,5 @@ def test_serve_blocks_the_fakes_unless_it_is_told_otherwise(tmp_path, given, blo
     built = "-o", ".venv/.kernels"  # what it is built of is taken for up to date
     command = ["make", "-s", *built, "serve", f"BIN={tmp_path}", "ARGS=--port 9"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
-    assert re.fullmatch(rf"blocked={blocked} serve --port 9\n", done.stdout), done.stdout + done.stderr
+    told = f"In another terminal, first:  . {tmp_path}/activate\nblocked={blocked} serve --port 9\n"
+    assert done.stdout == told, done.stdout + done.stderr

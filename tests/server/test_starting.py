@@ -180,13 +180,17 @@ def test_a_library_that_is_broken_keeps_a_server_that_preloads_from_being_ready(
     assert "libtorch_cpu" not in reply.text, "the text of a foreign exception"
 
 
-def test_the_start_is_logged_with_its_threads_and_its_doubts(start_server) -> None:
+def test_the_start_is_logged_with_its_facts_and_its_doubts(start_server) -> None:
     server = start_server({"SIE_LOG_JSON": "true", "SIE_MAX_BATCH_COSTS": "1", "SIE_PORT": "tcp://10.0.0.1:80"})
     server.wait_for_log("SIE serves on")
     lines = [json.loads(line) for line in server.log().splitlines()]
     messages = [line["message"] for line in lines]
-    assert f"SIE serves on {server.url}" in messages
-    assert any("CPU budget" in message for message in messages)
+    (told,) = (line for line in lines if line["message"] == f"SIE serves on {server.url}")
+    assert (told["url"], told["docs"]) == (server.url, f"{server.url}/docs")
+    assert told["models"][0] == MINILM
+    assert len(told["models"]) == 3
+    assert f'"model": "{MINILM}"' in told["example"]
+    assert not any("CPU budget" in message for message in messages)
     (doubt,) = (line for line in lines if "SIE_MAX_BATCH_COSTS" in line["message"])
     assert doubt["level"] == "WARNING"
     assert "SIE_MAX_BATCH_COST?" in doubt["message"]

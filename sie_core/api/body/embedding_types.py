@@ -29,6 +29,11 @@ def _signed_bits(vector: Vector) -> NDArray[np.int8]:
     return (_CASTS["ubinary"](vector) ^ 0x80).view(np.int8)
 
 
+def bytes_in_base64(form: EmbeddingType, vector: Vector) -> str:
+    """Write the bytes of a quantised vector as base64, as Voyage does."""
+    return base64.b64encode(WRITE[form](vector).data).decode()
+
+
 WRITE: Final[Mapping[EmbeddingType, Callable[[Vector], Any]]] = {
     "float": _as_is,
     "base64": _base64,

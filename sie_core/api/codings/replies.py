@@ -1,8 +1,8 @@
 """Compresses replies for clients whose `Accept-Encoding` asks for it, where it is cheap.
 
 A core compresses 55 MB a second of vectors in JSON by gzip, and 150 MB by zstd, both to two fifths of their size.
-Python's clients accept gzip unless told otherwise, and it would slow down each whose network takes 30 MB a second. So
-answers of models are compressed by zstd alone, and msgpack, of which a tenth is gained, not at all.
+Clients in Python accept gzip unless told otherwise, and it would slow down all whose network carries over 30 MB a
+second. So answers of models are compressed by zstd alone. msgpack, which would lose a tenth of its size, is not at all.
 """
 
 from __future__ import annotations

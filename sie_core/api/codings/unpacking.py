@@ -10,13 +10,12 @@ from typing import Final, Literal
 
 import zstandard
 
+from sie_core.api.http.limits import MAX_ZSTD_WINDOW
 from sie_core.api.http.offload import LARGE, BodyThreads
 from sie_core.contracts import InferenceError
 
 Coding = Literal["gzip", "zstd"]
 
-MAX_WINDOW: Final = 8 * 2**20
-"""Bytes that unpacking zstd may look back; RFC 9659 lets no sender need more."""
 _CODINGS: Final[dict[str, Coding | None]] = {
     "": None,
     "identity": None,
@@ -60,7 +59,7 @@ def _unpacked(data: bytes | memoryview, coding: Coding, most: int) -> bytes:
         if coding == "gzip":
             with GzipFile(fileobj=io.BytesIO(data)) as reader:
                 return reader.read(most)
-        unpacking = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        unpacking = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
         with unpacking.stream_reader(data, read_across_frames=True) as frames:
             return frames.read(most)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:

@@ -15,6 +15,7 @@ from sie_core.api.cohere.schema import CohereEmbedBody, CohereEmbedReply
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.spellings import prompt_named
+from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.contracts import InferenceReply, InferenceRequest, Truncate
 from sie_core.logs import request_fields
 
@@ -91,6 +92,18 @@ def _route(version: str, name: str, about: str) -> Route:
             float_bytes=lambda body: sum(FLOAT_BYTES[each] for each in embedding_types(body)),
         ),
         errors="cohere",
+        tag="cohere",
+        examples=(
+            Example(
+                "Vectors of two documents",
+                {
+                    "model": MODEL,
+                    "texts": ["Bees make honey.", "The bakery opens at seven."],
+                    "input_type": "search_document",
+                    "embedding_types": ["float"],
+                },
+            ),
+        ),
     )
 
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from sie_core.api.body.embedding_types import EmbeddingType
+from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.item_schema import STRICT
 from sie_core.api.rerank.schema import CohereMeta, CohereTokens
 
 CohereInputType = Literal["search_document", "search_query", "classification", "clustering", "image"]
@@ -24,28 +24,22 @@ def _not_taken(value: Any) -> None:
         raise ValueError("is not taken here; `truncate` says what becomes of a text beyond the model's length")
 
 
-class CohereImageUrl(BaseModel):
+class CohereImageUrl(DialectBody):
     """A picture of a content."""
-
-    model_config = STRICT
 
     url: str = Field(description="A `data:` URI or base64; addresses are not fetched.")
 
 
-class CohereContent(BaseModel):
+class CohereContent(DialectBody):
     """A part of an input: a text or a picture."""
-
-    model_config = STRICT
 
     type: Literal["text", "image_url"]
     text: str | None = None
     image_url: CohereImageUrl | None = None
 
 
-class CohereInput(BaseModel):
+class CohereInput(DialectBody):
     """One thing to embed: a text, pictures, or both together."""
-
-    model_config = STRICT
 
     content: list[CohereContent] = Field(min_length=1)
 
@@ -53,10 +47,8 @@ class CohereInput(BaseModel):
 _Many = Field(default=None, min_length=1, max_length=MAX_EMBEDDING_INPUTS)
 
 
-class CohereEmbedBody(BaseModel):
+class CohereEmbedBody(DialectBody):
     """A request for embeddings: `texts`, `images` or `inputs`. A field that is null counts as absent."""
-
-    model_config = STRICT
 
     model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     texts: list[str] | None = _Many

@@ -1,5 +1,5 @@
-"""The envelopes of errors: the native one, the config service's, OpenAI's, Cohere's, and that of
-text-embeddings-inference (TEI).
+"""The envelopes of errors: the native one, the config service's, OpenAI's, Cohere's, Ollama's, and
+that of text-embeddings-inference (TEI).
 
 Codes, statuses and pauses come from the error table; statuses that TEI has otherwise are listed here.
 """
@@ -17,13 +17,15 @@ from starlette.types import Scope
 from sie_core.api.http.model_id import MalformedModelIdError
 from sie_core.contracts import InferenceError
 
-EnvelopeName = Literal["native", "configs", "openai", "cohere", "tei"]
+EnvelopeName = Literal["native", "configs", "openai", "cohere", "tei", "ollama"]
 
 ACCEPTED: Final = 202
 ENVELOPE: Final = "sie.envelope"
 """The key of a request's scope with the name of its envelope, where the path does not decide it."""
 CONFIGS_PREFIX: Final = "/v1/configs"
-OPENAI_PATHS: Final = frozenset({"/v1/embeddings", "/embeddings", "/v1/rerank"})
+OPENAI_PATHS: Final = frozenset(
+    {"/v1/embeddings", "/embeddings", "/v1/rerank", "/v1/ranking", "/score", "/v1/score", "/classify", "/v1/classify"}
+)
 COHERE_PATHS: Final = frozenset({"/v1/embed", "/v2/embed", "/v2/rerank"})
 TEI_PATHS: Final = frozenset(
     {
@@ -32,7 +34,8 @@ TEI_PATHS: Final = frozenset(
     }
 )
 TEI_PREFIX: Final = "/tei/"
-_OPENAI_CODES: Final = {
+OLLAMA_PREFIX: Final = "/api/"
+OPENAI_CODES: Final = {
     "INVALID_INPUT": "invalid_request",
     "MODEL_NOT_FOUND": "model_not_found",
     "INFERENCE_ERROR": "inference_error",
@@ -90,6 +93,8 @@ def envelope_name(path: str) -> EnvelopeName:
         return "cohere"
     if path.startswith(CONFIGS_PREFIX):
         return "configs"
+    if path.startswith(OLLAMA_PREFIX):
+        return "ollama"
     return "tei" if path in TEI_PATHS or path.startswith(TEI_PREFIX) else "native"
 
 
@@ -109,7 +114,7 @@ def openai_error_body(error: InferenceError) -> dict[str, Any]:
         "message": error.message,
         "type": "invalid_request_error" if error.spec.status < 500 else "server_error",
         "param": error.param,
-        "code": _OPENAI_CODES.get(error.code, error.code),
+        "code": OPENAI_CODES.get(error.code, error.code),
     }
     return {"error": error.details | fields}
 
@@ -124,6 +129,11 @@ def tei_error_body(error: InferenceError) -> dict[str, Any]:
     status = tei_status(error)
     error_type = _TEI_TYPES.get(status, "Validation" if status < 500 else "Backend")
     return error.details | {"error": error.message, "error_type": error_type} | _ours(error)
+
+
+def ollama_error_body(error: InferenceError) -> dict[str, Any]:
+    """Describe `error` as `{"error", "code", "param"?, …}`."""
+    return error.details | {"error": error.message} | _ours(error)
 
 
 def tei_status(error: InferenceError) -> int:
@@ -146,4 +156,5 @@ ENVELOPES: Final[dict[EnvelopeName, Envelope]] = {
     "openai": Envelope(openai_error_body),
     "cohere": Envelope(cohere_error_body),
     "tei": Envelope(tei_error_body, tei_status),
+    "ollama": Envelope(ollama_error_body),
 }

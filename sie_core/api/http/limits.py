@@ -43,6 +43,8 @@ MAX_DECODED_TOKENS: Final = 131_072
 """Token ids of one `/decode`."""
 MAX_MODEL_ID_CHARS: Final = 256
 """Characters of a model id in a path or body."""
+MAX_ZSTD_WINDOW: Final = 8 * 2**20
+"""Bytes that unpacking zstd may look back, and has in memory; RFC 9659 lets no sender need more."""
 MAX_BODY_VALUES: Final = 1_000_000
 """Texts, keys, lists and maps of a body; each becomes an object, and one byte may take seventy bytes of memory."""
 MAX_BODY_NUMBERS: Final = 4_200_000
@@ -96,7 +98,7 @@ class Limit:
 LIMITS: Final = (
     Limit("request line and headers, bytes", "PAYLOAD_TOO_LARGE", MAX_HEADERS_BYTES),
     Limit("time to send the headers, s", "DEADLINE_EXCEEDED", MAX_HEADERS_S),
-    Limit("request body, bytes", "PAYLOAD_TOO_LARGE", setting="max_request_body_bytes"),
+    Limit("request body, also unpacked, bytes", "PAYLOAD_TOO_LARGE", setting="max_request_body_bytes"),
     Limit("reply, bytes", "REPLY_TOO_LARGE", setting="max_reply_bytes"),
     Limit("time to send the body, s", "DEADLINE_EXCEEDED", MAX_BODY_S),
     Limit(
@@ -123,6 +125,7 @@ LIMITS: Final = (
     Limit("scans of a JPEG", "INVALID_INPUT", MAX_IMAGE_SCANS),
     Limit("segments of a JPEG, chunks of a PNG", "INVALID_INPUT", MAX_IMAGE_PARTS),
     Limit("longer edge of an image, over its shorter one", "INVALID_INPUT", MAX_IMAGE_ASPECT),
+    Limit("window of a body compressed by zstd, bytes", "INVALID_INPUT", MAX_ZSTD_WINDOW),
     Limit("texts, keys, lists and maps of a body; in msgpack numbers too", "INVALID_INPUT", MAX_BODY_VALUES),
     Limit("those and the numbers of a JSON body", "INVALID_INPUT", MAX_BODY_NUMBERS),
     Limit("nesting of a JSON body", "INVALID_INPUT", MAX_JSON_DEPTH),

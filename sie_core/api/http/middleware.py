@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sie_core import __version__
@@ -23,9 +24,10 @@ from sie_core.api.request import HEADERS, RequestHeaders
 from sie_core.auth import Auth
 from sie_core.concurrency.pacing import LARGE_BYTES, PACING, PIECE_BYTES
 from sie_core.contracts import InferenceError
-from sie_core.logs import RequestFields, current_request
+from sie_core.logs import ACCESS, RequestFields, current_request
 
 log = logging.getLogger("sie_core.http")
+access_log = logging.getLogger(ACCESS)
 
 PIECE: Final = 1_048_576
 """The most bytes of a body that the connection gets at once."""
@@ -108,13 +110,22 @@ class RequestMiddleware:
         api: The gate and what else is around the routes.
         metrics: Counts the requests.
         admitted: Whether a request passes the gate.
+        refusal_of: Makes the reply to a request that failed before a route answered it.
     """
 
-    def __init__(self, app: ASGIApp, api: Shell, metrics: HttpMetrics, admitted: Callable[[Scope], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        api: Shell,
+        metrics: HttpMetrics,
+        admitted: Callable[[Scope], bool],
+        refusal_of: Callable[[InferenceError, Scope], Response] = error_response,
+    ) -> None:
         self._app = app
         self._api = api
         self._metrics = metrics
         self._admitted = admitted
+        self._refusal_of = refusal_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -181,7 +192,7 @@ class RequestMiddleware:
             await self._refuse(exchange, receive, InferenceError("INTERNAL_ERROR", message))
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: InferenceError) -> None:
-        response = error_response(error, exchange.scope)
+        response = self._refusal_of(error, exchange.scope)
         await response(exchange.scope, receive, exchange.reply)
 
     def _headers(self, given: Headers, fields: RequestFields, admitted: bool) -> list[tuple[bytes, bytes]]:
@@ -204,7 +215,7 @@ class RequestMiddleware:
             fields.model = scope.get("path_params", {}).get("model")
         level = logging.INFO if admitted or status >= 500 else logging.DEBUG
         extra = {"latency_ms": round(seconds * 1000, 2)}
-        log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
+        access_log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
 
 
 def _fields(headers: Headers) -> RequestFields:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import Final, cast, get_args
 
 from starlette.datastructures import Headers
 
@@ -15,6 +15,9 @@ from sie_core.api.http.limits import MAX_LOAD_WAIT_S
 from sie_core.api.inference.capacity import Capacity, asked_capacity, check_profile
 from sie_core.contracts import InvalidInput, LoadWait, Priority
 from sie_core.settings import Settings
+
+PLACEHOLDERS: Final = ("tei", "text-embeddings-inference")
+"""What clients write for `model` where TEI's manual has them fill in something: it means the model of the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,17 @@ class Call:
     capacity: Capacity
 
     def model(self, named: str | None = None) -> str:
-        """Return the model of the path, else the one that the body names, else the default model."""
-        if self.path_model is not None:
-            return self.path_model
-        return self.settings.default_model if named is None else named
+        """Return the model of the path, else the one that the body names, else the default model.
+
+        Raises:
+            InvalidInput: Path and body name two models.
+        """
+        if self.path_model is None:
+            return self.settings.default_model if named is None else named
+        if named not in (None, self.path_model, *PLACEHOLDERS):
+            message = f"`model` is {named!r} and the path says {self.path_model!r}: give one of them."
+            raise InvalidInput(message, param="model")
+        return self.path_model
 
 
 def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bool, waits: bool) -> Call:

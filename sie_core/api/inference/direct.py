@@ -41,8 +41,7 @@ class DirectRoutes:
 
     def _find(self, scope: Scope) -> bool:
         for route in self._routes:
-            found = route.path_regex.match(scope["path"])
-            if found and scope["method"] in (route.methods or ()):
+            if scope["method"] in (route.methods or ()) and (found := route.path_regex.match(scope["path"])):
                 scope["route"], scope["path_params"] = route, found.groupdict()
                 return True
         return False

@@ -15,6 +15,7 @@ from sie_core.api.body.body import RawBody, decode_body, read_body
 from sie_core.api.body.embedding_types import JSON_FLOAT_BYTES, JSON_INTEGER_BYTES
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
+from sie_core.api.fields.body import ignored_fields
 from sie_core.api.http.envelopes import ENVELOPE
 from sie_core.api.http.model_id import ModelId, check_model_id
 from sie_core.api.inference.call import Call, read_call
@@ -35,7 +36,14 @@ def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
     """Make the endpoints of `routes`; where two paths match a request, the first one wins."""
     router = APIRouter()
     for route in routes:
-        described = inference(route.body, route.reply, msgpack=route.msgpack, errors=route.errors, error=route.error)
+        described = inference(
+            route.body,
+            route.reply,
+            msgpack=route.msgpack,
+            errors=route.errors,
+            error=route.error,
+            examples=route.examples,
+        )
         for path in route.paths:
             router.add_api_route(
                 path,
@@ -85,7 +93,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
             raise
         raise error.about(named) from None
     content = await api.body_threads.run(operation.size(reply), lambda: operation.write(call, body, reply))
-    headers = reply_headers(reply, call) if isinstance(reply, InferenceReply) else {}
+    headers = reply_headers(reply, call, ignored_fields(body)) if isinstance(reply, InferenceReply) else {}
     return response(content, headers, call.reply_type, api.body_threads)
 
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
 from sie_core.api.inference.call import Call
 from sie_core.contracts import InferenceReply
 
+_MOST_NAMES: Final = 8
+"""Ignored fields that are told."""
+_MOST_NAME: Final = 64
+"""Characters of a field's name that a header shows."""
+_CONTROLS: Final = dict.fromkeys((*range(32), 44, 127), "?")
+"""What no header may hold, and the comma between two names."""
 
-def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
-    """Write the timings (ms) and, where they apply, what computed it, truncation, LoRA, ignored options and waits."""
+
+def reply_headers(reply: InferenceReply, call: Call, ignored: Iterable[str] = ()) -> dict[str, str]:
+    """Write the timings (ms) and, where they apply, what computed it, truncation, LoRA, ignored options and waits.
+
+    Args:
+        reply: The backend's answer.
+        call: The request without its body.
+        ignored: Fields of the body that no route knows.
+    """
     timing = reply.timing
     headers = {
         "X-Queue-Time": f"{timing.queue_ms:.2f}",
@@ -32,8 +49,13 @@ def reply_headers(reply: InferenceReply, call: Call) -> dict[str, str]:
             headers[f"X-SIE-{name}"] = ", ".join(shown)
     if reply.config:
         headers["X-SIE-Model-Revision"] = reply.config
-    if reply.ignored_options:
-        headers["X-SIE-Ignored-Options"] = ", ".join(reply.ignored_options)
+    if passed_over := [*reply.ignored_options, *map(_shown, islice(ignored, _MOST_NAMES))]:
+        headers["X-SIE-Ignored-Options"] = ", ".join(passed_over)
     if call.wait_applied:
         headers["Preference-Applied"] = f"wait={call.load_wait.seconds:g}"
     return headers
+
+
+def _shown(name: str) -> str:
+    """Write the name of a field as a header may hold it."""
+    return name[:_MOST_NAME].encode("ascii", "backslashreplace").decode().translate(_CONTROLS)

@@ -14,6 +14,7 @@ from sie_core.api.body.reply_body import size_of
 from sie_core.api.context import Api
 from sie_core.api.http.envelopes import EnvelopeName
 from sie_core.api.inference.call import Call
+from sie_core.api.openapi.examples import Example
 from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, InvalidInput
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -79,9 +80,11 @@ class Route:
     operation: Operation[Any] | Choose
     errors: EnvelopeName
     """The envelope of errors."""
+    tag: str
+    """One of `openapi.purposes.PURPOSES`."""
+    examples: tuple[Example, ...] = ()
     error: type[BaseModel] | None = None
     """The schema of an error, where it is not the envelope's alone."""
-    tag: str = "inference"
     msgpack: bool = False
     """Whether bodies and replies may be msgpack."""
     waits: bool = True

@@ -9,6 +9,7 @@ from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.encode_schema import EncodeBody, EncodeReply, ParamsBody
 from sie_core.api.native.item_schema import params_field_name
 from sie_core.api.native.spellings import input_type_of, truncate_of
+from sie_core.api.openapi.examples import Example
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
 
@@ -57,6 +58,26 @@ for, any other answers 503 `MODEL_LOADING` with a `Retry-After`; `Prefer: wait=N
     reply=EncodeReply,
     operation=Operation(EncodeBody, inference_request, encode_reply, params_field_name),
     errors="native",
+    tag="encode",
+    examples=(
+        Example(
+            "Vectors of two texts", {"items": [{"text": "Bees make honey."}, {"text": "The bakery opens at seven."}]}
+        ),
+        Example(
+            "A query, in eight bits a number",
+            {"items": [{"text": "who makes honey?"}], "params": {"input_type": "query", "output_dtype": "int8"}},
+        ),
+        Example(
+            "A sparse vector",
+            {"items": [{"text": "Bees make honey."}], "params": {"output_types": ["sparse"]}},
+            needs="sparse",
+        ),
+        Example(
+            "A vector a token",
+            {"items": [{"text": "Bees make honey."}], "params": {"output_types": ["multivector"]}},
+            needs="multivector",
+        ),
+    ),
     msgpack=True,
     waits=False,
 )

@@ -9,6 +9,7 @@ from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.extract_schema import ExtractBody, ExtractParamsBody, ExtractReply
 from sie_core.api.native.item_schema import params_field_name
 from sie_core.api.native.spellings import truncate_of
+from sie_core.api.openapi.examples import Example
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
 
@@ -54,6 +55,17 @@ exclusive.
     reply=ExtractReply,
     operation=Operation(ExtractBody, inference_request, extract_reply, params_field_name),
     errors="native",
+    tag="extract",
+    examples=(
+        Example(
+            "People and places of a text",
+            {
+                "items": [{"text": "Ada Lovelace wrote to Charles Babbage in London."}],
+                "params": {"labels": ["person", "city"]},
+            },
+            needs="extract",
+        ),
+    ),
     msgpack=True,
     waits=False,
 )

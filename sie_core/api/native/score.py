@@ -13,6 +13,7 @@ from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.score_schema import ScoreBody, ScoreReply
 from sie_core.api.native.spellings import truncate_of
+from sie_core.api.openapi.examples import Example
 from sie_core.api.rerank.ranking import rank
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
@@ -68,6 +69,20 @@ say; `options.output_types` chooses.
     reply=ScoreReply,
     operation=Operation(ScoreBody, inference_request, score_reply),
     errors="native",
+    tag="score",
+    examples=(
+        Example(
+            "Two documents for a query",
+            {
+                "query": {"text": "who makes honey?"},
+                "items": [
+                    {"id": "bees", "text": "Bees make honey."},
+                    {"id": "bakery", "text": "The bakery opens at seven."},
+                ],
+            },
+            needs="score",
+        ),
+    ),
     msgpack=True,
     waits=False,
 )

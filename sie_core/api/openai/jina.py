@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from sie_core.api.body.embedding_types import EmbeddingType
+from sie_core.api.fields.lengths import PromptLength, length_demands
 from sie_core.api.native.spellings import PromptChoice, prompt_named
 from sie_core.contracts import InvalidInput, Truncate
 
-_TRUNCATE: Final[Mapping[bool, Truncate]] = {True: "end", False: "error"}
+_TRUNCATE: Final[Mapping[bool | str, Truncate]] = {
+    True: "end",
+    False: "error",
+    "END": "end",
+    "START": "start",
+    "NONE": "error",
+}
+"""Jina's and NVIDIA's words for where a text is cut."""
 
 
 def _one(value: Any) -> Any:
@@ -30,8 +38,8 @@ def _off(value: Any) -> Any:
 
 
 def _kept_end(value: Any) -> Any:
-    """Convert Jina's true and false to where a text is cut."""
-    return _TRUNCATE[value] if isinstance(value, bool) else value
+    """Convert other words for where a text is cut."""
+    return _TRUNCATE.get(value, value) if isinstance(value, bool | str) else value
 
 
 Off = Annotated[None, BeforeValidator(_off), WithJsonSchema({"enum": [None, False]})]
@@ -40,11 +48,11 @@ OneType = Annotated[
     BeforeValidator(_one),
     WithJsonSchema({"enum": ["float", "base64", "int8", "uint8", "binary", "ubinary"]}),
 ]
-Cut = Annotated[Truncate, BeforeValidator(_kept_end), WithJsonSchema({"enum": ["end", "start", "error", True, False]})]
+Cut = Annotated[Truncate, BeforeValidator(_kept_end), WithJsonSchema({"enum": ["end", "start", "error", *_TRUNCATE]})]
 
 
-class JinaFields(BaseModel):
-    """The fields of a request for embeddings that Jina has and OpenAI has not."""
+class JinaFields(PromptLength):
+    """The fields of a request for embeddings that Jina, Mistral and Voyage have and OpenAI has not."""
 
     task: str | None = Field(
         default=None,
@@ -56,6 +64,11 @@ class JinaFields(BaseModel):
         default=None,
         description="Jina's: in place of `encoding_format`; `binary` are signed bytes, `ubinary` unsigned.",
     )
+    output_dtype: OneType | None = Field(
+        default=None, description="Mistral's and Voyage's name of `embedding_type`; as base64 where that is asked for."
+    )
+    output_dimension: int | None = Field(default=None, ge=1, description="Mistral's and Voyage's name of `dimensions`.")
+    truncation: bool | None = Field(default=None, description="Voyage's: true is `end` of `truncate`, false `error`.")
     normalized: bool | None = Field(default=None, description="Jina's: whether vectors get unit length, or none.")
     late_chunking: Off = Field(default=None, description="Jina's; true is refused.")
     return_multivector: Off = Field(default=None, description="Jina's; true is refused.")
@@ -76,4 +89,4 @@ def prompt_choice(task: str | None, input_type: str | None) -> PromptChoice:
 
 def demands(body: JinaFields) -> dict[str, Any]:
     """Return the options that are refused where the model does not have them."""
-    return {"normalize": False} if body.normalized is False else {}
+    return {**length_demands(body), **({"normalize": False} if body.normalized is False else {})}

@@ -11,7 +11,6 @@ from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.item_schema import STRICT
 from sie_core.api.openai.jina import Cut, JinaFields
 from sie_core.contracts import ROLES
 
@@ -51,22 +50,19 @@ Input = Annotated[
 class EmbeddingsBody(JinaFields):
     """A request for embeddings. A field that is null counts as absent."""
 
-    model_config = STRICT
-
     model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")
     input: Input
     encoding_format: Literal["float", "base64"] | None = Field(
         default=None, description="`base64`: little-endian float32."
     )
     dimensions: int | None = Field(default=None, ge=1, description="A Matryoshka size the model declares.")
-    user: Any = Field(default=None, description="Ignored.")
     input_type: RoleName | None = Field(
         default=None, description="Ours: selects the model's query or document prompt, by any name that models have."
     )
     truncate: Cut | None = Field(
         default=None,
         description="Ours: where a text beyond the model's length is cut (`end` by default), or `error`. Jina's true "
-        "and false are `end` and `error`.",
+        "and false are `end` and `error`; NVIDIA's `NONE`, `START` and `END` are `error`, `start` and `end`.",
     )
 
 

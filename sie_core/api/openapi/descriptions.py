@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
@@ -10,7 +11,14 @@ from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
 from sie_core.api.http.envelopes import ACCEPTED, ENVELOPES, EnvelopeName
-from sie_core.api.openapi.error_schema import CohereErrorReply, ErrorReply, OpenAIErrorReply, TeiErrorReply
+from sie_core.api.openapi.error_schema import (
+    CohereErrorReply,
+    ErrorReply,
+    OllamaErrorReply,
+    OpenAIErrorReply,
+    TeiErrorReply,
+)
+from sie_core.api.openapi.examples import Example, described
 from sie_core.contracts import InferenceError, Priority
 
 _REQUEST_HEADERS: Final = (
@@ -47,6 +55,7 @@ _INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
     "native": _STATUSES,
     "openai": _STATUSES,
     "cohere": _STATUSES,
+    "ollama": _STATUSES,
     "tei": (404, 406, 413, 415, 422, 424, 429, 500, 503, 504),
 }
 """The statuses of a route beside 200."""
@@ -55,6 +64,7 @@ _ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
     "configs": ErrorReply,
     "openai": OpenAIErrorReply,
     "cohere": CohereErrorReply,
+    "ollama": OllamaErrorReply,
     "tei": TeiErrorReply,
 }
 
@@ -66,6 +76,7 @@ def inference(
     msgpack: bool,
     errors: EnvelopeName = "native",
     error: type[BaseModel] | None = None,
+    examples: Sequence[Example] = (),
 ) -> dict[str, Any]:
     """Make the arguments of an inference route's decorator.
 
@@ -75,6 +86,7 @@ def inference(
         msgpack: Whether the route speaks msgpack beside JSON.
         errors: The envelope its errors come in.
         error: The schema of an error, where it is not the envelope's alone.
+        examples: Bodies in JSON.
     """
     media_types = (JSON_TYPE, MSGPACK_TYPE) if msgpack else (JSON_TYPE,)
     success = {
@@ -84,15 +96,14 @@ def inference(
             name: {"description": about, "schema": {"type": "string"}} for name, about in _REPLY_HEADERS.items()
         },
     }
+    content: dict[str, Any] = {media_type: {"schema": reference(body)} for media_type in media_types}
+    content[JSON_TYPE]["examples"] = described(examples)
     accepted = {ACCEPTED: _accepted(errors)} if ENVELOPES[errors].accepts else {}
     return {
         "response_class": Response,
         "responses": {200: success, **accepted, **_errors(*_INFERENCE_ERRORS[errors], envelope=errors, schema=error)},
         "openapi_extra": {
-            "requestBody": {
-                "required": True,
-                "content": {media_type: {"schema": reference(body)} for media_type in media_types},
-            },
+            "requestBody": {"required": True, "content": content},
             "parameters": [
                 {"name": name, "in": "header", "required": False, "schema": schema, "description": about}
                 for name, schema, about in _REQUEST_HEADERS
@@ -116,10 +127,11 @@ def probe(what: str, *, can_fail: bool = True, errors: EnvelopeName = "native") 
     return {"response_class": Response, "responses": responses | _errors(envelope=errors)}
 
 
-def redirect(where: str) -> dict[str, Any]:
-    """Make the arguments of a route that redirects."""
-    responses = {307: {"description": where, "headers": {"Location": {"schema": {"type": "string"}}}}, **_errors()}
-    return {"status_code": 307, "response_class": Response, "responses": responses}
+def page_or_json(reply: type[BaseModel], errors: EnvelopeName = "native") -> dict[str, Any]:
+    """Make the arguments of a route that answers a page to browsers, and JSON to programs."""
+    described = lookup(reply, errors=errors)
+    described["responses"][200]["content"]["text/html"] = {"schema": {"type": "string"}}
+    return described
 
 
 def reference(model: type[BaseModel]) -> dict[str, str]:

@@ -53,6 +53,16 @@ class CohereErrorReply(BaseModel):
     param: str | None = None
 
 
+class OllamaErrorReply(BaseModel):
+    """Every failure of an Ollama-shaped route."""
+
+    model_config = ConfigDict(extra="allow")
+
+    error: str
+    code: Code
+    param: str | None = None
+
+
 class TeiErrorReply(BaseModel):
     """Every failure of a TEI-shaped route."""
 

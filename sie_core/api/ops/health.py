@@ -13,9 +13,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
-from sie_core.api.context import Api, ready_problem
+from sie_core.api.context import Api, known_models, ready_problem
 from sie_core.api.openapi.descriptions import lookup, probe
-from sie_core.contracts import FleetBackend, InferenceError, ModelInfo, WatchableBackend
+from sie_core.contracts import FleetBackend, WatchableBackend
 
 NO_GPU, ANY_GPU = "cpu", "any"
 """The `gpu` of workers without a machine profile, which have no GPU, or have one. To ask for either asks any worker."""
@@ -39,7 +39,7 @@ class HealthReply(BaseModel):
 
 def router(api: Api) -> APIRouter:
     """Make the routes."""
-    routes = APIRouter(tags=["health"])
+    routes = APIRouter(tags=["status"])
 
     @routes.head("/healthz", include_in_schema=False)
     @routes.get("/healthz", **probe("The process answers.", can_fail=False))
@@ -108,7 +108,7 @@ def describe_fleet(api: Api, backend: FleetBackend) -> dict[str, Any]:
 
 
 def _alone(api: Api) -> dict[str, Any]:
-    held = [model for model in _models(api) if model.state != "available"]
+    held = [model for model in known_models(api) if model.state != "available"]
     status = api.backend.status() if isinstance(api.backend, WatchableBackend) else None
     gpu = api.settings.gpu_type or (status and status.device.gpu_type)
     profiles = [api.machine_profile] if api.machine_profile else []
@@ -127,14 +127,6 @@ def _alone(api: Api) -> dict[str, Any]:
         "configured_gpu_types": [],
         "live_gpu_types": profiles,
     }
-
-
-def _models(api: Api) -> list[ModelInfo]:
-    """List the models; none where the backend does not know them yet."""
-    try:
-        return api.backend.models()
-    except InferenceError:
-        return []
 
 
 def _verdict(problem: str | None) -> Response:

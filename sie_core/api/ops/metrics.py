@@ -51,7 +51,7 @@ class HttpMetrics:
 
 def router(api: Api) -> APIRouter:
     """Make the route."""
-    routes = APIRouter(tags=["health"])
+    routes = APIRouter(tags=["status"])
     at_once = CapacityLimiter(1)
 
     @routes.head("/metrics", include_in_schema=False)

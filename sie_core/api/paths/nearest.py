@@ -9,7 +9,7 @@ from typing import Final
 from rapidfuzz import fuzz, process
 
 _PARAMETER: Final = re.compile(r"\{(\w+)[^}]*\}")
-_LIKE: Final = 70.0
+_LIKE: Final = 75.0
 """Points of 100. Below lie paths of services that this is not, such as `/v1/completions`."""
 _LONGEST: Final = 256
 

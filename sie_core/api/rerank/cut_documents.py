@@ -1,4 +1,4 @@
-"""Cuts documents to a number of tokens before they are ranked, with the model's own tokenizer."""
+"""Cuts queries and documents to a number of tokens before they are ranked, with the model's own tokenizer."""
 
 from __future__ import annotations
 
@@ -25,12 +25,25 @@ async def cut_documents(
 ) -> InferenceRequest:
     """Return `request` with each text cut to its first `most` tokens, special ones not counted.
 
-    A text has no more tokens than bytes, so that most texts need no tokenizing.
-
     Raises:
         InferenceError: As `TokenizingBackend.tokenize`; `param` is named where the model cannot tokenize.
     """
-    items = list(request.items)
+    return replace(request, items=await _cut_items(backend, request, request.items, most, param))
+
+
+async def cut_query(backend: InferenceBackend, request: InferenceRequest, most: int, param: str) -> InferenceRequest:
+    """The same with the query alone."""
+    if request.query is None:
+        return request
+    (query,) = await _cut_items(backend, request, [request.query], most, param)
+    return replace(request, query=query)
+
+
+async def _cut_items(
+    backend: InferenceBackend, request: InferenceRequest, given: Sequence[Item], most: int, param: str
+) -> list[Item]:
+    # A text has no more tokens than bytes, so that most texts need no tokenizing.
+    items = list(given)
     long = [place for place, item in enumerate(items) if len((item.text or "").encode("utf-8", "surrogatepass")) > most]
     step = max(1, _TOKENS_AT_ONCE // most)
     for start in range(0, len(long), step):
@@ -41,7 +54,7 @@ async def cut_documents(
             raise InvalidInput(f"`{param}` cannot be kept to: {error.message}", param=param) from error
         for place, found in zip(places, tokens, strict=True):
             items[place] = _cut(items[place], found, most)
-    return replace(request, items=items)
+    return items
 
 
 async def _tokens(

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, FailFast, Field, WithJsonSchema
 
+from sie_core.api.fields.lengths import PairLength
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.item_schema import STRICT, Options
+from sie_core.api.native.item_schema import Options
 
 
-def _text_of(value: Any) -> Any:
+def text_of(value: Any) -> Any:
     """Take `{"text": …}`, which some clients send in place of a text; other keys are ignored."""
     if not isinstance(value, dict):
         return value
@@ -31,18 +32,15 @@ def _not_blank(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_not_blank), WithJsonSchema({"type": "string", "pattern": r"\S"})]
-Document = Annotated[
-    str,
-    BeforeValidator(_text_of),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string"},
-                {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-            ]
-        }
-    ),
-]
+TEXT_OR_MAP = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string"},
+            {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        ]
+    }
+)
+Document = Annotated[str, BeforeValidator(text_of), TEXT_OR_MAP]
 Documents = Annotated[list[Document], FailFast(), Field(min_length=1, max_length=MAX_DOCUMENTS)]
 _TOP_N = Field(default=None, ge=1, description="How many of the best are returned; absent: all.")
 _RETURN_DOCUMENTS = Field(default=None, description="Whether each result holds its document; absent: no.")
@@ -52,18 +50,25 @@ _Switch = Annotated[bool, Field(strict=False)]
 """Clients that build a body of texts write `"true"`."""
 
 
-class RankingBody(BaseModel):
+class RankingBody(PairLength):
     """What both have: a query and documents."""
-
-    model_config = STRICT
 
     model: ModelId
     query: Text
     documents: Documents
     top_n: int | None = _TOP_N
+    top_k: int | None = Field(default=None, ge=1, description="Voyage's name of `top_n`.")
+    truncation: bool | None = Field(
+        default=None, description="Voyage's: whether a text beyond the model's length is cut, or else refused."
+    )
     return_documents: _Switch | None = _RETURN_DOCUMENTS
     raw_scores: _Switch | None = _RAW_SCORES
     instruction: str | None = INSTRUCTION
+
+    @property
+    def is_voyage_s(self) -> bool:
+        """Whether a request has fields that Voyage's API alone has."""
+        return self.top_k is not None or self.truncation is not None
 
 
 class RerankBody(RankingBody):
@@ -74,10 +79,6 @@ class RerankBody(RankingBody):
 
 class CohereRerankBody(RankingBody):
     """A request to rerank, in Cohere's shape. A field that is null counts as absent."""
-
-    max_tokens_per_doc: int | None = Field(
-        default=None, ge=1, description="Tokens of each document that are read; absent: what the model takes."
-    )
 
 
 class RerankedText(BaseModel):
@@ -107,6 +108,9 @@ class RerankReply(BaseModel):
     object: str = Field(examples=["list"])
     model: str
     results: list[RerankResult]
+    data: list[RerankResult] | None = Field(
+        default=None, description="`results` again, as Voyage's clients read them, where a request has their fields."
+    )
     usage: RerankUsage
 
 

@@ -6,13 +6,15 @@ from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import BaseModel, Field, RootModel, WithJsonSchema
+from pydantic import Field, RootModel, WithJsonSchema
 
 from sie_core.api.body.body import kind_of
+from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_DECODED_TOKENS, MAX_EMBEDDING_INPUTS
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
-from sie_core.api.native.item_schema import STRICT
+from sie_core.api.tei.schema import MODEL
 from sie_core.api.tei.tokenize import NO_TOKENIZERS
 from sie_core.contracts import DecodeRequest, DecodingBackend, InferenceBackend, InvalidInput
 from sie_core.logs import request_fields
@@ -20,11 +22,10 @@ from sie_core.logs import request_fields
 _IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}, "minItems": 1}
 
 
-class TeiDecodeBody(BaseModel):
+class TeiDecodeBody(DialectBody):
     """Token ids to write as text. A field that is null counts as absent."""
 
-    model_config = STRICT
-
+    model: ModelId | None = MODEL
     ids: Annotated[
         Any,
         WithJsonSchema(
@@ -51,7 +52,7 @@ def decode_request(call: Call, body: TeiDecodeBody) -> DecodeRequest:
     """
     special = body.skip_special_tokens is False
     request_id = request_fields().request_id
-    return DecodeRequest(call.model(), _read(body.ids), request_id, special, call.deadline)
+    return DecodeRequest(call.model(body.model), _read(body.ids), request_id, special, call.deadline)
 
 
 def decode(backend: InferenceBackend, body: Any, asked: DecodeRequest) -> Awaitable[Sequence[str]]:

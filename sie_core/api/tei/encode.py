@@ -51,7 +51,7 @@ def vectors_request(output: OutputType | None, call: Call, body: TeiEncodeBody) 
         InvalidInput: An input is wrong.
     """
     items = read_input(body.inputs, call.settings.max_item_text_bytes, "inputs")
-    asked = encode_request(call, items, output, body)
+    asked = encode_request(call.model(body.model), call, items, output, body)
     if not isinstance(body, TeiEmbedBody):
         return asked
     demands = asked.demands if body.normalize is not False else {**asked.demands, "normalize": False}
@@ -65,7 +65,7 @@ def vectors_reply(output: OutputType | None, call: Call, body: TeiEncodeBody, re
         InvalidInput: The model gives vectors of another type.
     """
     unit_length = isinstance(body, TeiEmbedBody) and body.normalize is not False
-    return write_json(Entries(_vectors(reply, output, call.model(), unit_length)), size_of(reply))
+    return write_json(Entries(_vectors(reply, output, call.model(body.model), unit_length)), size_of(reply))
 
 
 def _vectors(reply: InferenceReply, output: OutputType | None, model: str, unit_length: bool) -> Iterator[object]:
@@ -84,11 +84,13 @@ def _vectors(reply: InferenceReply, output: OutputType | None, model: str, unit_
             raise InvalidInput(f"{model} gives {', '.join(item)}, which this route has not.", param="model")
 
 
-def encode_request(call: Call, items: Sequence[Item], output: OutputType | None, wanted: Wanted) -> InferenceRequest:
+def encode_request(
+    model: str, call: Call, items: Sequence[Item], output: OutputType | None, wanted: Wanted
+) -> InferenceRequest:
     """Ask for float32 vectors, which can be scaled to unit length; no `output` means the model's default."""
     prompt = prompt_named(wanted.prompt_name)
     return InferenceRequest(
-        model=call.model(),
+        model=model,
         operation="encode",
         items=items,
         request_id=request_fields().request_id,

@@ -14,12 +14,14 @@ from sie_core.api.body.body import kind_of
 from sie_core.api.body.json_body import Entries, write_json
 from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import read_item, size_of
+from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_LABEL_CHARS, MAX_LABELS
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
-from sie_core.api.native.item_schema import STRICT, check_item_size
+from sie_core.api.native.item_schema import check_item_size
 from sie_core.api.tei.encode import truncation
-from sie_core.api.tei.schema import DIRECTION, TRUNCATE, Direction
+from sie_core.api.tei.schema import DIRECTION, MODEL, TRUNCATE, Direction
 from sie_core.contracts import InferenceReply, InferenceRequest, InvalidInput, Item
 from sie_core.logs import request_fields
 
@@ -28,10 +30,8 @@ _ACTIVATIONS: Final = {"none": "identity", "sigmoid": "sigmoid", "softmax": "sof
 _OTHER_KINDS: Final = ("entities", "relations", "objects", "data")
 
 
-class TeiPredictParameters(BaseModel):
+class TeiPredictParameters(DialectBody):
     """What the Hub's clients ask for beside the texts."""
-
-    model_config = STRICT
 
     candidate_labels: list[Annotated[str, Field(max_length=MAX_LABEL_CHARS)]] | None = Field(
         default=None, max_length=MAX_LABELS, description="The classes, for a model that has none of its own."
@@ -48,11 +48,10 @@ class TeiPredictParameters(BaseModel):
     top_k: int | None = Field(default=None, ge=1, description="How many of the best are returned; absent: all.")
 
 
-class TeiPredictBody(BaseModel):
+class TeiPredictBody(DialectBody):
     """Texts to classify. A field that is null counts as absent."""
 
-    model_config = STRICT
-
+    model: ModelId | None = MODEL
     inputs: Annotated[
         Any,
         WithJsonSchema(
@@ -94,7 +93,7 @@ def predict_request(call: Call, body: TeiPredictBody) -> InferenceRequest:
     for text, name in texts:
         check_item_size(text, None, call.settings.max_item_text_bytes, name)
     return InferenceRequest(
-        model=call.model(),
+        model=call.model(body.model),
         operation="extract",
         items=[Item(id=f"item-{place}", text=text) for place, (text, _) in enumerate(texts)],
         request_id=request_fields().request_id,
@@ -112,7 +111,7 @@ def predict_reply(call: Call, body: TeiPredictBody, reply: InferenceReply) -> Co
         InvalidInput: The model extracts something else.
     """
     if not any(read_item(item)["classifications"] for item in reply.items):
-        _refuse_others(call.model(), [read_item(item) for item in reply.items])
+        _refuse_others(call.model(body.model), [read_item(item) for item in reply.items])
     most = body.parameters.top_k if body.parameters else None
     predictions = (
         [{"score": each["score"], "label": each["label"]} for each in read_item(item)["classifications"][:most]]

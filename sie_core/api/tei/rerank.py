@@ -7,12 +7,13 @@ from typing import Final
 
 import orjson
 
+from sie_core.api.fields.lengths import length_demands, truncation_of
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
 from sie_core.api.native.item_schema import check_item_size
 from sie_core.api.rerank.ranking import asked_about, rank_documents
+from sie_core.api.rerank.rerank import cut_and_infer, rerank_reply, rerank_request
 from sie_core.api.rerank.rerank import field_name as documents_field_name
-from sie_core.api.rerank.rerank import rerank_reply, rerank_request
 from sie_core.api.tei.encode import truncation
 from sie_core.api.tei.schema import TeiDocumentsBody, TeiRerankBody
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
@@ -32,13 +33,14 @@ def ranks_request(call: Call, body: TeiRerankBody) -> InferenceRequest:
     for place, text in enumerate(body.texts):
         check_item_size(text, None, most, f"texts[{place}]")
     return InferenceRequest(
-        model=call.model(),
+        model=call.model(body.model),
         operation="score",
         items=[Item(text=body.texts[place]) for place in asked_about(body.texts)],
         request_id=request_fields().request_id,
         query=Item(text=body.query),
         instruction=body.instruction,
-        truncate=truncation(body.truncate, body.truncation_direction),
+        truncate=truncation_of(body, {"truncate": truncation(body.truncate, body.truncation_direction)}),
+        demands=length_demands(body),
         wishes={"activation": "identity" if body.raw_scores else "sigmoid"},
         deadline=call.deadline,
     )
@@ -57,11 +59,11 @@ def field_name(param: str, body: TeiRerankBody) -> str:
     """Name the body's field for a field of the request to the backend."""
     if place := _PLACE.match(param):
         return f"texts[{asked_about(body.texts)[int(place[1])]}]"
-    return "query" if param == "query.text" else param
+    return {"query.text": "query", "options.max_seq_length": "truncate_prompt_tokens"}.get(param, param)
 
 
-RANK_TEXTS: Final = Operation(TeiRerankBody, ranks_request, ranks_reply, field_name)
+RANK_TEXTS: Final = Operation(TeiRerankBody, ranks_request, ranks_reply, field_name, cut_and_infer)
 RANK_DOCUMENTS: Final = Operation(
-    TeiDocumentsBody, rerank_request, rerank_reply, documents_field_name, envelope="openai"
+    TeiDocumentsBody, rerank_request, rerank_reply, documents_field_name, cut_and_infer, envelope="openai"
 )
 """Answers `documents` as `/v1/rerank` does."""

@@ -14,8 +14,9 @@ from sie_core.api.http.envelopes import TEI_PREFIX, EnvelopeName
 from sie_core.api.http.model_id import check_model_id
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Choose, Operation, Route
-from sie_core.api.openai.embeddings import EMBEDDINGS
+from sie_core.api.openai.embeddings import EMBEDDINGS, EXAMPLES
 from sie_core.api.openai.schema import EmbeddingsBody, EmbeddingsReply
+from sie_core.api.openapi.examples import Example
 from sie_core.api.tei import lookups
 from sie_core.api.tei.decode import DECODE, TeiDecodeBody, TeiTexts
 from sie_core.api.tei.encode import vectors_operation
@@ -37,6 +38,21 @@ from sie_core.api.tei.similarity import SIMILARITY, TeiSimilarities, TeiSimilari
 from sie_core.api.tei.tokenize import TOKENIZE, TeiTokenizeBody, TeiTokens
 
 _MODEL: Final = TEI_PREFIX + "{model:path}"
+_EMBED_TEXTS: Final = Example("Vectors of two texts", {"inputs": ["Bees make honey.", "The bakery opens at seven."]})
+_COMPARE_TEXTS: Final = Example(
+    "A text compared with two others",
+    {
+        "inputs": {
+            "source_sentence": "Bees make honey.",
+            "sentences": ["Honey is made by bees.", "The bakery opens at seven."],
+        }
+    },
+)
+_RANK: Final = Example(
+    "Two texts ranked for a query",
+    {"query": "who makes honey?", "texts": ["The bakery opens at seven.", "Bees make honey."]},
+    needs="score",
+)
 _EMBED: Final = vectors_operation("dense")
 _EMBED_ALL: Final = vectors_operation("multivector", TeiEmbedAllBody)
 _EMBED_SPARSE: Final = vectors_operation("sparse", TeiSparseBody)
@@ -59,6 +75,7 @@ def tei_routes() -> tuple[Route, ...]:
             TeiTokenizeBody,
             TeiTokens,
             TOKENIZE,
+            Example("The tokens of a text", {"inputs": "Bees make honey."}),
         ),
         _route(
             "decode",
@@ -66,6 +83,7 @@ def tei_routes() -> tuple[Route, ...]:
             TeiDecodeBody,
             TeiTexts,
             DECODE,
+            Example("The text of four tokens", {"ids": [101, 7592, 2088, 102]}),
         ),
         _route(
             "embed",
@@ -73,6 +91,7 @@ def tei_routes() -> tuple[Route, ...]:
             TeiEmbedBody,
             TeiVectors,
             _EMBED,
+            _EMBED_TEXTS,
         ),
         _route(
             "embed_all",
@@ -80,14 +99,23 @@ def tei_routes() -> tuple[Route, ...]:
             TeiEmbedAllBody,
             TeiTokenVectors,
             _EMBED_ALL,
+            Example("A vector for each token of a text", {"inputs": "Bees make honey."}, needs="multivector"),
         ),
-        _route("embed_sparse", "Embed texts as sparse vectors.", TeiSparseBody, TeiSparseVectors, _EMBED_SPARSE),
+        _route(
+            "embed_sparse",
+            "Embed texts as sparse vectors.",
+            TeiSparseBody,
+            TeiSparseVectors,
+            _EMBED_SPARSE,
+            Example("A sparse vector", {"inputs": "Bees make honey."}, needs="sparse"),
+        ),
         _route(
             "similarity",
             "Compare a text with others by the cosines between their dense vectors.",
             TeiSimilarityBody,
             TeiSimilarities,
             SIMILARITY,
+            _COMPARE_TEXTS,
         ),
         _route(
             "rerank",
@@ -95,6 +123,7 @@ def tei_routes() -> tuple[Route, ...]:
             TeiRankingBody,
             TeiRankingReply,
             rank_texts_or_documents,
+            _RANK,
             error=TeiRankingErrorReply,
         ),
         _route(
@@ -103,13 +132,22 @@ def tei_routes() -> tuple[Route, ...]:
             TeiPredictBody,
             TeiPredictions,
             PREDICT,
+            Example(
+                "Which of two classes a text is of",
+                {
+                    "inputs": "We travel to the sea by train.",
+                    "parameters": {"candidate_labels": ["travel", "cooking"]},
+                },
+                needs="extract",
+            ),
         ),
         _route(
             "embeddings",
-            "Embed texts, as OpenAI does. Below a model, the body's `model` is not read.",
+            "Embed texts, as OpenAI does.",
             EmbeddingsBody,
             EmbeddingsReply,
             EMBEDDINGS,
+            *EXAMPLES,
             paths=("/embeddings", f"{_MODEL}/v1/embeddings", f"{_MODEL}/embeddings"),
             errors="openai",
         ),
@@ -119,6 +157,9 @@ def tei_routes() -> tuple[Route, ...]:
             TeiAnyBody,
             TeiAnyReply,
             choose_by_body,
+            _EMBED_TEXTS,
+            _COMPARE_TEXTS,
+            _RANK,
             paths=("/", TEI_PREFIX + "{model:tei_model}"),
             error=TeiRankingErrorReply,
         ),
@@ -131,7 +172,7 @@ def _route(
     body: type[BaseModel],
     reply: type[BaseModel],
     operation: Operation[Any] | Choose,
-    *,
+    *examples: Example,
     paths: tuple[str, ...] = (),
     errors: EnvelopeName = "tei",
     error: type[BaseModel] | None = None,
@@ -147,6 +188,7 @@ def _route(
         errors=errors,
         error=error,
         tag="tei",
+        examples=examples,
     )
 
 
@@ -168,7 +210,7 @@ async def choose_by_body(api: Api, call: Call, data: RawBody) -> Operation[Any]:
             return _ranking(body)
         case "similarity":
             return SIMILARITY
-        case None if not _classifies(api, call.model()):
+        case None if not _classifies(api, call.model(_named(body))):
             return _EMBED_ANY
     return PREDICT
 
@@ -180,6 +222,11 @@ async def _parse(api: Api, data: RawBody) -> Any:
 def _ranking(body: Any) -> Operation[Any]:
     holds_documents = isinstance(body, dict) and body.get("texts") is None and body.get("documents") is not None
     return RANK_DOCUMENTS if holds_documents else RANK_TEXTS
+
+
+def _named(body: Any) -> str | None:
+    named = body.get("model") if isinstance(body, dict) else None
+    return named if isinstance(named, str) else None
 
 
 def _classifies(api: Api, model: str) -> bool:

@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, FailFast, Field, RootModel
 
+from sie_core.api.fields.body import DialectBody
+from sie_core.api.fields.lengths import PairLength
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.http.model_id import ModelId
-from sie_core.api.native.item_schema import STRICT
 from sie_core.api.openai.schema import Input
 from sie_core.api.openapi.error_schema import OpenAIErrorReply, TeiErrorReply
 from sie_core.api.rerank.schema import INSTRUCTION, RerankBody, RerankReply, Text
@@ -23,14 +24,16 @@ TRUNCATE = Field(
 PROMPT_NAME = Field(
     default=None, description="Which prompt of the weights stands before each text: `query`, `document` or another."
 )
+MODEL = Field(
+    default=None, description="Absent: that of the path, else `SIE_DEFAULT_MODEL`. TEI itself has no such field."
+)
 DIRECTION = Field(default=None, description="Which end of a text is cut; absent: `right` where `truncate` is true.")
 
 
-class TeiEncodeBody(BaseModel):
+class TeiEncodeBody(DialectBody):
     """What requests for vectors share. A field that is null counts as absent."""
 
-    model_config = STRICT
-
+    model: ModelId | None = MODEL
     inputs: Input
     prompt_name: str | None = PROMPT_NAME
     truncate: bool | None = TRUNCATE
@@ -53,11 +56,10 @@ class TeiEmbedAllBody(TeiEncodeBody):
     """A request for a vector a token."""
 
 
-class TeiRerankBody(BaseModel):
+class TeiRerankBody(PairLength):
     """A request to rerank. A field that is null counts as absent."""
 
-    model_config = STRICT
-
+    model: ModelId | None = MODEL
     query: Text
     texts: Annotated[list[str], FailFast()] = Field(min_length=1, max_length=MAX_DOCUMENTS)
     raw_scores: bool | None = Field(
@@ -103,9 +105,9 @@ class TeiRanks(RootModel[list[TeiRank]]):
 
 
 class TeiDocumentsBody(RerankBody):
-    """A request to rerank `documents`, in Jina's shape. Below a model, `model` is not read."""
+    """A request to rerank `documents`, in Jina's shape."""
 
-    model: ModelId | None = Field(default=None, description="Absent: `SIE_DEFAULT_MODEL`.")  # type: ignore[assignment]
+    model: ModelId | None = MODEL  # type: ignore[assignment]
 
 
 class TeiRankingBody(RootModel[TeiRerankBody | TeiDocumentsBody]):

@@ -7,45 +7,42 @@ from typing import Annotated, Any, Final, cast
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, FailFast, Field, RootModel
+from pydantic import FailFast, Field, RootModel
 from sie_sdk import wire
 
 from sie_core.api.body.embedding_types import of_unit_length
+from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
-from sie_core.api.native.item_schema import STRICT, check_item_size
+from sie_core.api.native.item_schema import check_item_size
 from sie_core.api.tei.encode import encode_request
-from sie_core.api.tei.schema import DIRECTION, PROMPT_NAME, TRUNCATE, Direction
+from sie_core.api.tei.schema import DIRECTION, MODEL, PROMPT_NAME, TRUNCATE, Direction
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
 
 _PLACE: Final = re.compile(r"items\[(\d+)\]")
 
 
-class TeiSimilarityInputs(BaseModel):
+class TeiSimilarityInputs(DialectBody):
     """A text, and those it is compared with."""
-
-    model_config = STRICT
 
     source_sentence: str
     sentences: Annotated[list[str], FailFast()] = Field(min_length=1, max_length=MAX_EMBEDDING_INPUTS - 1)
 
 
-class TeiSimilarityParameters(BaseModel):
+class TeiSimilarityParameters(DialectBody):
     """How texts are embedded."""
-
-    model_config = STRICT
 
     prompt_name: str | None = PROMPT_NAME
     truncate: bool | None = TRUNCATE
     truncation_direction: Direction | None = DIRECTION
 
 
-class TeiSimilarityBody(BaseModel):
+class TeiSimilarityBody(DialectBody):
     """Texts to compare. A field that is null counts as absent."""
 
-    model_config = STRICT
-
+    model: ModelId | None = MODEL
     inputs: TeiSimilarityInputs
     parameters: TeiSimilarityParameters | None = None
 
@@ -64,7 +61,7 @@ def similarity_request(call: Call, body: TeiSimilarityBody) -> InferenceRequest:
     for place, text in enumerate(texts):
         check_item_size(text, None, call.settings.max_item_text_bytes, _name(place))
     parameters = body.parameters or TeiSimilarityParameters()
-    return encode_request(call, [Item(text=text) for text in texts], "dense", parameters)
+    return encode_request(call.model(body.model), call, [Item(text=text) for text in texts], "dense", parameters)
 
 
 def similarity_reply(call: Call, body: TeiSimilarityBody, reply: InferenceReply) -> bytes:

@@ -9,10 +9,12 @@ from pydantic import BaseModel, BeforeValidator, Field, RootModel, WithJsonSchem
 
 from sie_core.api.body.json_body import Entries, write_json
 from sie_core.api.body.pieces import Content
+from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_TOKENIZED_BYTES
+from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
-from sie_core.api.native.item_schema import STRICT
+from sie_core.api.tei.schema import MODEL
 from sie_core.contracts import InferenceBackend, InvalidInput, Token, TokenizeRequest, TokenizingBackend
 from sie_core.logs import request_fields
 
@@ -30,11 +32,10 @@ def _no_prompt(value: Any) -> None:
         raise ValueError("is not taken here; put the prompt itself before the texts")
 
 
-class TeiTokenizeBody(BaseModel):
+class TeiTokenizeBody(DialectBody):
     """Texts to tokenise. A field that is null counts as absent."""
 
-    model_config = STRICT
-
+    model: ModelId | None = MODEL
     inputs: Annotated[
         list[str],
         BeforeValidator(_listed),
@@ -80,7 +81,7 @@ def tokenize_request(call: Call, body: TeiTokenizeBody) -> TokenizeRequest:
         message = f"`inputs` has {size} bytes; {MAX_TOKENIZED_BYTES} are allowed: send several requests."
         raise InvalidInput(message, param="inputs")
     return TokenizeRequest(
-        call.model(),
+        call.model(body.model),
         body.inputs,
         request_fields().request_id,
         special=body.add_special_tokens is not False,

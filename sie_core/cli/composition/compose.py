@@ -14,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from sie_core.plugins import PluginSet
+    from sie_core.serving.announcement import Announcement
     from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -78,14 +79,14 @@ def tell_problems(plugins: PluginSet) -> None:
         click.echo(f"Broken plugins, see `sie plugins`: {problems}", err=True)
 
 
-def announce(url: str, *, as_json: bool) -> None:
+def announce(told: Announcement, *, as_json: bool) -> None:
     """Say on stdout that a program is ready to serve; in the log where every line is JSON, or stdout takes nothing."""
     if as_json:
-        log.info("SIE serves on %s", url)
+        log.info("%s", told.headline, extra={"facts": told.facts()})
         return
     try:
-        click.echo(f"SIE serves on {url}")
+        click.echo(told.text())
     except OSError as error:
-        log.warning("SIE serves on %s; stdout cannot be written to (%s)", url, error.strerror)
+        log.warning("%s; stdout cannot be written to (%s)", told.headline, error.strerror)
         # What it holds of this line would be written again at the end, and fail the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,12 +39,12 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
     collect_seldom()  # first: imports alone would start dozens of passes
     bound_arenas()
     settings = read_settings(**options)
-    configure_logging(settings.log_level, as_json=settings.log_json)
+    configure_logging(settings.log_level, as_json=settings.log_json, access=settings.access_log)
     budget = cpu_budget()
     PACING.set_cores(budget.threads)
     if computes:
         threads = set_thread_environment(budget)
-        log.info("CPU budget: %s; %s", budget, threads)
+        log.debug("CPU budget: %s; %s", budget, threads)
 
     from sie_core.contracts import ObjectStoreError, PluginError, QueueError
     from sie_core.serving.listening import ListenError

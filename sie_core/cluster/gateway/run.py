@@ -33,6 +33,7 @@ from sie_core.cluster.queue.broker import Make, transport_maker
 from sie_core.cluster.queue.payloads.store import open_payload_store
 from sie_core.concurrency.tasks import supervised
 from sie_core.plugins import PluginSet
+from sie_core.serving.announcement import Announcement
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
@@ -41,16 +42,16 @@ from sie_core.settings import Settings
 
 log = logging.getLogger("sie_core.gateway")
 
-OnReady = Callable[[str], None]
+OnReady = Callable[[Announcement], None]
 
 
-def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda url: None) -> None:
+def run_gateway(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda told: None) -> None:
     """Serve until a signal.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        on_ready: Called with the URL once the broker is reached.
+        on_ready: Called with what to tell once the broker is reached.
 
     Raises:
         ListenError: The address cannot be listened on.
@@ -156,4 +157,5 @@ async def _start(
     await workers.hear(dispatcher.transport, statuses=True)
     if follower is not None:
         await follower.hear(dispatcher.transport)
-    on_ready(url_of(listener))
+    url = url_of(listener)
+    on_ready(Announcement(url, docs=f"{url}/docs"))

@@ -33,7 +33,7 @@ from sie_core.contracts import (
     TokenizingBackend,
     Usage,
 )
-from sie_core.logs import RequestFields, current_request
+from sie_core.logs import ACCESS, RequestFields, current_request
 
 NO_USAGE = Usage()
 MOST_ERROR_BYTES, MOST_MESSAGE = 1 << 15, 2_000
@@ -44,6 +44,7 @@ ASKED = ("model", "operation", "request_id", "client", "priority", "slices", "le
 Places = Callable[[WorkHead], AbstractContextManager[bool]]
 
 log = logging.getLogger(__name__)
+access_log = logging.getLogger(ACCESS)
 
 
 class WorkerBackend(InferenceBackend, TokenizingBackend, DecodingBackend, Protocol):
@@ -86,7 +87,7 @@ async def answer(
         log.exception("the slice %s failed", head.id)
         told = "The server failed on this request; its log says why, under the id in X-SIE-Request-ID."
         return _failure(head, InferenceError("INTERNAL_ERROR", told))
-    log.info(
+    access_log.info(
         "%s of %d items, slice %d of %d, attempt %d", head.operation, head.items, head.slice, head.slices, head.attempt,
         extra={"latency_ms": round(1000 * (time.monotonic() - started), 2)},
     )  # fmt: skip

@@ -82,7 +82,10 @@ def failed_load(
     else:
         failure, message = "UNKNOWN", f"{_raised(error)}; the server's log says more."
     foreign = None if isinstance(error, ModelLoadError) else error
-    log.error("loading %s failed (%s, attempt %d): %s", model, failure, attempts, message, exc_info=foreign)
+    log.error(
+        "loading %s failed (%s, attempt %d): %s", model, failure, attempts, message,
+        exc_info=foreign, extra={"facts": {"model": model, "error_class": failure, "attempts": attempts}},
+    )  # fmt: skip
     return FailedLoad(model, failure, message, attempts, now + _cooldown_s(failure, attempts, timeouts))
 
 

@@ -67,7 +67,7 @@ class Pipeline:
         threads = settings.preprocessor_workers or min(MOST_THREADS, budget.threads)
         image_threads = settings.image_workers or min(MOST_THREADS, budget.threads)
         queued_cost = settings.max_queued_cost or QUEUED_BATCHES * batch_cost
-        log.info(
+        log.debug(
             "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
             device, device.name, threads, image_threads, budget,
         )  # fmt: skip

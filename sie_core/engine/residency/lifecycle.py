@@ -225,8 +225,21 @@ class Lifecycle:
         self.metrics.model_memory.labels(model).set(record.memory_bytes or 0)
         for stage, seconds in record.stages_s.items():
             self.metrics.load_seconds.labels(model, stage).set(seconds)
-        stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in record.stages_s.items())
-        log.info("%s loaded: %s", model, stages)
+        assert record.loaded is not None
+        family, facts, held = record.loaded.family.id, record.loaded.facts, record.memory_bytes or 0
+        told = {
+            "model": model,
+            "family": family,
+            "precision": facts.precision,
+            "runner": facts.notes.get("runner"),
+            "memory_bytes": held,
+            "load_stages_s": {stage: round(seconds, 3) for stage, seconds in record.stages_s.items()},
+        }
+        seconds = record.stages_s["total"]
+        log.info(
+            "%s is loaded in %.1f s by the family %s: %s, %.0f MB", model, seconds, family, facts.computed, held / 1e6,
+            extra={"facts": told},
+        )  # fmt: skip
 
     def _typical(self) -> Took:
         # Estimate a first load by the median of the latest loads.

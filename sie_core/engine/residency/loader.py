@@ -154,7 +154,7 @@ class Loader:
             log.warning(
                 "%s: the family %s does not read the options %s", resolved.id, family.id, notes["ignored options"]
             )
-        log.info("%s is served by %s: %s", resolved.id, family.id, notes)
+        log.debug("%s is served by %s: %s", resolved.id, family.id, notes)
         leases, declared = Leases(self.clock), resolved.config.loras
         loras = LoraLoader(resolved.id, adapter, leases, declared, self.weights, self.residency)
         most, by_id = self.settings.max_loras_per_model, self.settings.lora_by_id

@@ -52,6 +52,13 @@ async def test_it_asks_for_float32_dense_vectors_and_waits_for_the_model(client,
     assert (first.load_wait.seconds, second.load_wait.seconds) == (settings.model_wait_s, 3)
 
 
+@pytest.mark.parametrize(("word", "meant"), [("NONE", "error"), ("START", "start"), ("END", "end")])
+async def test_nvidia_s_clients_say_where_a_text_is_cut(client, backend, word: str, meant: str) -> None:
+    reply = await client.post(URL, json={"model": MODEL, "input": "x", "input_type": "passage", "truncate": word})
+    assert reply.status_code == 200
+    assert (backend.requests[0].truncate, backend.requests[0].input_type) == (meant, "document")
+
+
 async def test_2048_inputs_are_taken_and_2049_are_not(client: httpx.AsyncClient) -> None:
     reply = await client.post(URL, json={"model": MODEL, "input": ["x"] * 2048})
     assert len(reply.json()["data"]) == 2048
@@ -130,11 +137,19 @@ async def test_without_a_model_the_default_one_embeds(client, backend, settings,
 
 
 @pytest.mark.parametrize("path", ["/tei/org/model/v1/embeddings", "/tei/org/model/embeddings"])
-@pytest.mark.parametrize("change", [{}, {"model": None}, {"model": "tei"}, {"model": "../x"}])
+@pytest.mark.parametrize("change", [{}, {"model": None}, {"model": "tei"}, {"model": "org/model"}])
 async def test_below_a_model_the_body_does_not_choose_another(client: httpx.AsyncClient, backend, path, change) -> None:
     told = (await client.post(path, json={"input": ["four"], "encoding_format": "base64"} | change)).json()
     assert told["model"] == "org/model" == backend.requests[0].model
     assert len(told["data"]) == 1
+
+
+async def test_below_a_model_another_one_in_the_body_is_refused(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/tei/org/model/embeddings", json={"input": "four", "model": "org/other"})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, "model")
+    assert "'org/other'" in error["message"]
+    assert "'org/model'" in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/embeddings", "/tei/org/model/v1/embeddings", "/tei/org/model/embeddings"])

@@ -93,8 +93,60 @@ async def test_nulls_count_as_absent_and_two_underscores_as_a_slash(client: http
     assert len((await client.post(path, json=nulls)).json()["results"]) == len(DOCUMENTS)
 
 
+async def test_voyage_s_shape_is_in_the_reply_to_its_fields(client: httpx.AsyncClient) -> None:
+    told = (await client.post("/v1/rerank", json=BODY | {"top_k": 2, "truncation": True})).json()
+    assert told["data"] == told["results"] == (await client.post("/v1/rerank", json=BODY)).json()["results"][:2]
+    assert "data" not in (await client.post("/v1/rerank", json=BODY | {"top_k": None})).json()
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_voyage_s_fields_are_obeyed(client: httpx.AsyncClient, path: str) -> None:
+    long = " ".join(f"w{number}" for number in range(600))
+    assert len((await client.post(path, json=BODY | {"top_k": 3})).json()["results"]) == 3
+    assert (await client.post(path, json=BODY | {"documents": [long], "truncation": True})).status_code == 200
+    param, _ = await refused(client, path, documents=["x", long], truncation=False, model="sie-fake/embedder")
+    assert param == "documents[1]"
+    param, message = await refused(client, path, top_k=3, top_n=2)
+    assert param == "top_n"
+    assert "`top_k` 3" in message
+
+
+NVIDIAS = {"model": RERANKER, "query": {"text": "red fox"}, "passages": [{"text": text} for text in DOCUMENTS]}
+
+
+async def test_nvidia_s_shape(client: httpx.AsyncClient) -> None:
+    expected = {
+        "rankings": [
+            {"index": 1, "logit": 1.0},
+            {"index": 2, "logit": 0.5},
+            {"index": 3, "logit": 0.5},
+            {"index": 0, "logit": 0.0},
+        ],
+        "usage": {"prompt_tokens": 4 * 2 + 11, "total_tokens": 4 * 2 + 11},
+    }
+    for body in (NVIDIAS, NVIDIAS | {"query": "red fox", "passages": DOCUMENTS, "truncate": "END"}):
+        assert (await client.post("/v1/ranking", json=body)).json() == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"query": {"image": "x"}}, "query"),
+        ({"query": None}, "query"),
+        ({"passages": []}, "passages"),
+        ({"passages": ["x", 1]}, "passages[1]"),
+        ({"truncate": "end"}, "truncate"),
+        ({"model": "sie-fake/extractor"}, "model"),
+        ({"model": "sie-fake/embedder", "passages": ["x", "w " * 600], "truncate": "NONE"}, "passages[1]"),
+    ],
+)
+async def test_nvidia_s_refusals_name_the_field(client: httpx.AsyncClient, changes, param: str) -> None:
+    reply = await client.post("/v1/ranking", json=NVIDIAS | changes)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
 UNKNOWN = {
-    "max_chunks_per_doc": 10, "overlap_tokens": 80, "return_len": True, "rank_fields": ["title"], "user": "me",
+    "overlap_tokens": 80, "return_len": True, "rank_fields": ["text"], "user": "me", "stream": False,
     "priority": 3, "made_up": {"a": [1]},
 }  # fmt: skip
 

@@ -239,11 +239,6 @@ async def test_unknown_models_and_routes_are_404s_in_tei_s_envelope(client: http
     assert (reply.status_code, reply.json()["error_type"]) == (404, "Validation")
 
 
-async def test_the_pages_of_the_root_are_still_there(client: httpx.AsyncClient) -> None:
-    reply = await client.get("/")
-    assert (reply.status_code, reply.headers["location"]) == (307, "/docs")
-
-
 @pytest.mark.parametrize(
     ("path", "url", "bodies"),
     [

@@ -62,7 +62,7 @@ async def test_what_is_asked_with_get_takes_no_other_method(client: httpx.AsyncC
         (MODEL, "POST"),
         (f"{MODEL}/embed", "POST"),
         (f"{MODEL}/v1/embeddings", "POST"),
-        ("/", "GET, POST"),
+        ("/", "GET, HEAD, POST"),
         ("/info", "GET"),
         ("/ping", "GET, HEAD"),
         ("/embeddings", "POST"),
@@ -105,6 +105,6 @@ async def test_documents_below_a_model_are_asked_of_that_very_model(client: http
         raise InferenceError("MODEL_NOT_FOUND", "No such model.", param="model")
 
     backend.act = refuse
-    body = {"query": "x", "documents": ["y"], "model": "org/model"}
+    body = {"query": "x", "documents": ["y"]}
     assert (await client.post("/tei/my__model/rerank", json=body)).status_code == 404
     assert [request.model for request in backend.requests] == ["my__model"]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import httpx
 import pytest
 from sie_sdk.errors import ERRORS
 
 from sie_core.api import Gate
+from sie_core.api.http.envelopes import OPENAI_CODES, envelope_name
+from sie_core.api.routes import inference_routes
 from sie_core.contracts import InferenceError
 
 RERANK = {"model": "org/model", "query": "x", "documents": ["y"]}
@@ -77,3 +82,35 @@ async def test_loads_are_waited_for_as_long_as_the_settings_or_the_client_say(cl
         await client.post(path, json=body)
         await client.post(path, json=body, headers={"Prefer": "wait=3"})
     assert [request.load_wait.seconds for request in backend.requests] == [settings.model_wait_s, 3] * 2
+
+
+OPENAI_BODIES = {
+    "/v1/embeddings": {"input": "x"}, "/embeddings": {"input": "x"}, "/tei/org/model/embeddings": {"input": "x"},
+    "/tei/org/model/v1/embeddings": {"input": "x"}, "/v1/rerank": RERANK,
+    "/v1/ranking": {"query": "x", "passages": ["y"]},
+    "/score": {"text_1": "x", "text_2": "y"}, "/v1/score": {"text_1": "x", "text_2": "y"},
+    "/classify": {"input": "x"}, "/v1/classify": {"input": "x"}, "/rerank": RERANK,
+}  # fmt: skip
+PAGE = (Path(__file__).parents[3] / "docs/use/errors.md").read_text()
+
+
+@pytest.mark.parametrize("path", OPENAI_BODIES)
+async def test_every_route_in_openai_s_shape_gives_the_codes_of_the_page(client: httpx.AsyncClient, backend, path):
+    renamed = dict(re.findall(r"^\| `([A-Z_]+)` \| `([a-z_]+)` \|$", PAGE, re.MULTILINE))
+    assert renamed == OPENAI_CODES
+    for code, row in ERRORS.items():
+        backend.act = failing(code)
+        reply = await client.post(path, json=OPENAI_BODIES[path])
+        assert reply.status_code == row.status
+        kind = "invalid_request_error" if row.status < 500 else "server_error"
+        fields = {"message": "It is told.", "type": kind, "param": None, "code": renamed.get(code, code)}
+        assert reply.json() == {"error": {"attempts": 3, **fields}}
+
+
+async def test_no_route_in_openai_s_shape_is_missing_here():
+    shaped = {path for path in known_paths() if envelope_name(path.replace("{model:path}", "org/model")) == "openai"}
+    assert {path.replace("{model:path}", "org/model") for path in shaped} | {"/rerank"} == OPENAI_BODIES.keys()
+
+
+def known_paths():
+    return [path for route in inference_routes() for path in route.paths]

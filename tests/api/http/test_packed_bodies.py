@@ -12,8 +12,9 @@ import zstandard
 from sie_sdk import wire
 
 from sie_core.api import create_app
-from sie_core.api.codings.unpacking import MAX_WINDOW, unpacked
+from sie_core.api.codings.unpacking import unpacked
 from sie_core.api.http.gate import Gate
+from sie_core.api.http.limits import MAX_ZSTD_WINDOW
 from sie_core.api.http.offload import LARGE, BodyThreads
 
 URL = "/v1/encode/org/model"
@@ -89,7 +90,7 @@ async def test_a_body_that_is_not_what_it_says_is_a_400(client, coding: str, cha
 
 
 async def test_zstd_that_looks_back_far_is_refused(client) -> None:
-    wide = zstandard.ZstdCompressionParameters(window_log=MAX_WINDOW.bit_length(), write_content_size=False)
+    wide = zstandard.ZstdCompressionParameters(window_log=MAX_ZSTD_WINDOW.bit_length(), write_content_size=False)
     packing = zstandard.ZstdCompressor(compression_params=wide).compressobj()
     reply = await post(client, "zstd", packing.compress(BODY) + packing.flush())
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "Content-Encoding")

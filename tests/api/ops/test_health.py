@@ -30,16 +30,6 @@ async def test_health_sums_up(client: httpx.AsyncClient, backend, state, status)
     assert body["models"] == [{"name": "org/model", "state": "loaded", "worker_count": 1, "gpu_types": []}]
 
 
-async def test_the_root_leads_to_the_docs_which_load_nothing(client: httpx.AsyncClient) -> None:
-    root = await client.get("/")
-    assert root.headers["location"] == "/docs"
-    page = (await client.get("/docs")).text
-    assert "/v1/encode/{model}" in page
-    assert "<script" not in page
-    assert "src=" not in page
-    assert 'rel="stylesheet"' not in page
-
-
 @pytest.mark.parametrize(
     "path", ["/healthz", "/livez", "/readyz", "/health", "/metrics", "/ping", "/tei/org/model/health"]
 )

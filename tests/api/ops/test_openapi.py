@@ -12,6 +12,8 @@ from sie_sdk.errors import ERRORS
 
 from sie_core.api.http.model_id import check_model_id
 from sie_core.api.openapi.document import build_openapi
+from sie_core.api.openapi.purposes import PURPOSES
+from sie_core.api.pages.listing import examples, operations
 from sie_core.contracts import InvalidInput
 
 
@@ -41,7 +43,9 @@ def test_every_reference_resolves_and_every_schema_is_one(document: dict[str, An
 def test_every_route_is_described_and_promises_no_validation_error_of_another_shape(document, app: FastAPI) -> None:
     assert set(document["paths"]) == {
         "/v1/encode/{model}", "/v1/score/{model}", "/v1/extract/{model}", "/v1/embeddings",
-        "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank",
+        "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank", "/v1/ranking",
+        "/score", "/v1/score", "/classify", "/v1/classify",
+        "/api/embed", "/api/embeddings", "/api/tags", "/api/version",
         "/", "/tei/{model}", "/embeddings", "/tei/{model}/embeddings", "/tei/{model}/v1/embeddings", "/ping",
         *(
             below + route for below in ("", "/tei/{model}") for route in (
@@ -96,6 +100,7 @@ async def test_replies_to_a_post_are_as_described(client: httpx.AsyncClient, doc
         ("/v1/models/{model}", "/v1/models/no/model"),
         ("/v1/plugins", "/v1/plugins"),
         ("/health", "/health"),
+        ("/", "/"),
     ],
 )
 async def test_replies_to_a_get_are_as_described(client: httpx.AsyncClient, document, path, url) -> None:
@@ -104,7 +109,25 @@ async def test_replies_to_a_get_are_as_described(client: httpx.AsyncClient, docu
 
 def test_the_root_is_described_for_browsers_too(document) -> None:
     assert set(document["paths"]["/"]) == {"get", "post"}
-    assert "307" in document["paths"]["/"]["get"]["responses"]
+    assert set(document["paths"]["/"]["get"]["responses"]["200"]["content"]) == {"application/json", "text/html"}
+
+
+def test_every_route_has_a_purpose_and_every_one_of_inference_an_example(document: dict[str, Any]) -> None:
+    """A new route names a tag of `openapi/purposes.py`, and an example that `tests/api/pages` sends."""
+    for path, method, operation in operations(document):
+        assert len(operation["tags"]) == 1, path
+        assert operation["tags"][0] in PURPOSES, path
+        if method == "post":
+            assert examples(operation), path
+    assert [tag["name"] for tag in document["tags"]] == list(PURPOSES)
+
+
+def test_examples_are_of_the_schema_of_their_body(document: dict[str, Any]) -> None:
+    for path, _, operation in operations(document):
+        for example in examples(operation).values():
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            validator = jsonschema_rs.validator_for(schema | {"components": document["components"]})
+            assert validator.is_valid(example["value"]), (path, example)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,17 @@ async def test_an_answer_tells_who_gave_it_and_health_what_that_worker_has(clust
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_a_gateway_has_the_pages_of_a_server(cluster: Cluster) -> None:
+    told = (await cluster.client.get("/")).json()
+    assert (told["name"], told["type"]) == ("SIE", "gateway")
+    assert MODEL in told["models"]
+    for path, shown in (("/", "a gateway of version"), ("/docs", f'value="{MODEL}"')):
+        page = await cluster.client.get(path, headers={"Accept": "text/html"})
+        assert page.headers["content-type"].startswith("text/html")
+        assert shown in page.text
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_socket_of_a_gateway_tells_what_health_does(cluster: Cluster) -> None:
     page = TestClient(gateway(cluster), base_url="http://sie")
     with page.websocket_connect("/ws/cluster-status") as watching:

@@ -29,7 +29,7 @@ def test_a_terminal_that_closes_drains_in_order_and_a_second_cluster_of_the_fold
     A terminal that closes may send the signal twice.
     """
     journalled(tmp_path)
-    with run_cluster(tmp_path, "--preload", MODEL, "--table") as server:
+    with run_cluster(tmp_path, "--preload", MODEL, "--table", env={"SIE_ACCESS_LOG": "all"}) as server:
         with pytest.raises(RuntimeError, match="Another cluster runs in"), run_cluster(tmp_path):
             pass
         until(lambda: "0 requests wait for workers" in server.log(), "the table")
@@ -59,8 +59,10 @@ def test_a_terminal_that_closes_drains_in_order_and_a_second_cluster_of_the_fold
         assert server.wait(BOUND_S) == 0
         assert statuses == [200]
         assert running(started) == []
-        ended = [re.findall(r"^(\S+) .*: stopped", (tmp_path / f"cluster/{name}.log").read_text(), re.MULTILINE)[-1]
-                 for name in ("gateway", "worker-1")]  # fmt: skip
+        logs = {name: (tmp_path / f"cluster/{name}.log").read_text() for name in ("gateway", "worker-1")}
+        assert f"sie_core.access: POST /v1/encode/{MODEL} 200 [model=" in logs["gateway"]
+        assert "sie_core.access: encode of 1 items, slice 0 of 1, " in logs["worker-1"]
+        ended = [re.findall(r"^(\S+) .*: stopped", log, re.MULTILINE)[-1] for log in logs.values()]
         assert ended == sorted(ended)
 
 

@@ -174,6 +174,8 @@ async def test_an_untyped_failure_gets_its_class_and_leaks_no_text(engines, fail
     assert shown in error.message
     assert "as its config asks" not in error.message
     assert "as its config asks" in caplog.text
+    (line,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert line.facts == {"model": model, "error_class": failure, "attempts": 1}
 
 
 async def test_an_adapter_that_cannot_be_imported_says_what_is_missing(engines):

@@ -88,7 +88,7 @@ def test_in_600_mb_and_on_one_cpu_models_are_evicted_under_load_and_nobody_is_ki
 def test_threads_follow_the_limit_of_cpus(default_image: str, tmp_path: Path) -> None:
     started = []
     for cpus in (1, 2):
-        limits = ("--memory", "1g", "--cpus", str(cpus), "--volume", "/cache")
+        limits = ("--memory", "1g", "--cpus", str(cpus), "--volume", "/cache", "--env=SIE_LOG_LEVEL=DEBUG")
         with server(default_image, tmp_path, *limits) as one:
             (told,) = re.findall(r"CPU budget: (.*); set: ", one.log.read_text())
             wanted = min(cpus, len(os.sched_getaffinity(0)))

@@ -64,7 +64,7 @@ def test_reasons_of_all_that_were_passed_over_are_kept(checkpoint: Callable, cap
         spec("OtherDevice", priority=9, devices=frozenset({"cuda"})),
         spec("OtherInterface", priority=9, interface="elsewhere.Runner"),
     ]
-    with caplog.at_level(logging.INFO, "sie_pytorch"):
+    with caplog.at_level(logging.DEBUG, "sie_pytorch"):
         chosen = build(checkpoint("bert"), specs)
     assert chosen.info.name == "padded"
     assert chosen.info.reason.startswith(

@@ -33,6 +33,7 @@ def test_clients_of_the_sdk_lose_no_time_beside_the_loads(catalog, long_version,
     if not long_version:
         pytest.skip("takes minutes; `make soak` runs it")
     settings = {"SIE_MODELS_DIR": str(catalog.folder), "SIE_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    settings["SIE_ACCESS_LOG"] = "all"
     settings["SIE_MEMORY_LIMIT_BYTES"] = str(catalog.limit(held))
     asked = zipf(names()[:MODELS], requests, exponent=EXPONENT)
     lock, answered = threading.Lock(), []

@@ -151,7 +151,7 @@ def main() -> None:
     """Run it."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        whole_cluster(Path(folder), MODEL, {}) as cluster,
+        whole_cluster(Path(folder), MODEL, {"SIE_ACCESS_LOG": "all"}) as cluster,
     ):
         for what, much in measure(cluster):
             print(f"{what:<45} {much}")

@@ -54,7 +54,7 @@ def raced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_slow_runner_of_high_priority_does_not_serve_and_both_figures_are_told(
     load: Callable[..., BuiltRunner], raced: list[str], caplog: pytest.LogCaptureFixture, padded: Callable
 ) -> None:
-    with caplog.at_level(logging.INFO, "sie_pytorch"):
+    with caplog.at_level(logging.DEBUG, "sie_pytorch"):
         chosen = load([SLOW, *PACKED])
     assert chosen.info.name == "packed"
     assert raced == ["Slow", "packed", "Slow"], "the first runs once more before it is displaced"

@@ -161,7 +161,7 @@ def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str)
         embeds_types=trials.types > 0 and not hasattr(config, "type_vocab_size"),
         notes=notes,
     )
-    logger.info("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)
+    logger.debug("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)
     for note in filter(None, (choice.race, precision_note)):
-        logger.info("%s: %s", info.model_type, note)
+        logger.debug("%s: %s", info.model_type, note)
     return BuiltRunner(runner, info, trials.device)

@@ -16,7 +16,7 @@ from sie_core.postprocess import OUTPUT_DTYPES
 from sie_core.postprocess.derived.muvera import MUVERA, MuveraParameters
 from sie_core.postprocess.derived.smve import SMVE, SmveParameters
 
-PAGE = (Path(__file__).parents[2] / "docs/use/outputs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/use/outputs.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 ROWS = [[cell.strip().replace("`", "") for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if "|" in line]
 

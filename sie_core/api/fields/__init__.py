@@ -1,0 +1,1 @@
+"""Which fields of other APIs are served, ignored and refused."""

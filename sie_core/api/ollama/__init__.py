@@ -1,0 +1,1 @@
+"""The routes of Ollama by which its clients embed."""

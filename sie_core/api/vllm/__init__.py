@@ -1,0 +1,1 @@
+"""The routes of vLLM for models that score or classify."""
