@@ -185,11 +185,9 @@ class CheckedScheduler:
             raise BrokenScheduler(f"a batch mixes the keys {keys!r:.200}")
         if batch.cost != cost:
             raise BrokenScheduler(f"a batch says that it costs {batch.cost}, and its units cost {cost}")
-        told = self._ask(self._scheduler.waiting, batch.model)
-        if told[0] != self._units[batch.model]:
-            raise BrokenScheduler(
-                f"{self._units[batch.model]} units of {batch.model.id} wait, and waiting says {told[0]}: others are lost"
-            )
+        left, (told, _) = self._units[batch.model], self._ask(self._scheduler.waiting, batch.model)
+        if told != left:
+            raise BrokenScheduler(f"{left} units of {batch.model.id} wait, and waiting says {told}: others are lost")
 
     def _forget(self, request: QueuedRequest) -> set[QueuedUnit]:
         dropped = self._waiting.pop(request, set())

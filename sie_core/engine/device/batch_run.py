@@ -23,6 +23,8 @@ class Run:
     model: LoadedModel
     batch: Batch
     lease: Lease | None = None
+    # The batch as the scheduler gave it; None for a part of one that failed.
+    given: Batch | None = None
     # Its units lacked memory before, and somebody tried to free some.
     after_freeing: bool = False
     started: float = 0.0

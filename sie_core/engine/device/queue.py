@@ -201,6 +201,8 @@ class DeviceQueue:
 
     def _ran(self, run: Run, seconds: float | None, now: float) -> None:
         try:
+            if run.given not in (None, run.batch):  # units that nobody waits for any more were left out
+                self._scheduler.ran(run.given, None, now)
             self._scheduler.ran(run.batch, seconds, now)
         except BrokenScheduler:
             log.exception("the scheduler failed to learn from a batch")
@@ -219,12 +221,12 @@ class DeviceQueue:
 
     def _form(self, now: float, within: Run | None = None) -> Run | None:
         ahead = within is None and self._on_device.left_s(now) > 0
-        batch = self._scheduler.next(now, ahead=ahead, within=None if within is None else within.batch)
+        batch = self._scheduler.next(now, ahead=ahead, within=None if within is None else within.given)
         if batch is None:
             return None
         self._health.scheduler_worked()
         model = cast("LoadedModel", batch.model)
-        return Run(model, batch, model.leases.acquire(), within=within)
+        return Run(model, batch, model.leases.acquire(), batch, within=within)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -130,3 +130,17 @@ async def test_quick_outputs_of_one_unit_are_finished_by_the_devices_thread_and_
     slow.set()
     await by_device()  # it may be once more
     assert not await by_device()
+
+
+def test_a_batch_of_which_units_are_left_out_is_off_the_device_with_its_run():
+    device = DeviceTime()
+    model = device.add(Model())
+    asked = [device.ask(model, [10], key="k") for _ in range(2)]
+    run = device.queue.take()
+    while run is not None:
+        asked[0].settled = True
+        run.leave_out_settled()
+        device.queue.device_done(run)
+        device.queue.done(run)
+        run = device.queue.take()
+    assert not device.scheduler._scheduler._running
