@@ -83,11 +83,11 @@ class ModelQueue:
         self.requests: dict[QueuedRequest, Waiting] = {}
         self.clients: dict[Hashable, Client] = {}
         self._numbers = count()
-        # How far a client is served that waits all the time, in cost units.
+        # The virtual time: the cost up to which a client was served that waits all the time.
         self._time = 0.0
-        # How far that went, and in how many seconds, by batches that left others waiting; both fade.
+        # How far batches moved it that left others waiting, and in how many seconds; both fade.
         self._moved = self._took_s = 0.0
-        # How far the last batch moves it, if it is such a one, and when that began.
+        # How far the last batch moves it, 0 where it left nobody waiting, and when that batch began.
         self._moves = self._taken_at = 0.0
         # By virtual finish: what is left of all requests.
         self._ahead = PrefixSums()
@@ -203,7 +203,7 @@ class ModelQueue:
                 yield (_finish(client, line), line[0][1]), key, line[0][2]
 
     def _pass(self, total: int, clients: int, now: float) -> None:
-        # Note that a batch of so much cost begins, of what so many clients waited for.
+        # Move the virtual time by a batch of so much cost that begins, before which so many clients waited.
         if self._moves:
             fade = exp((self._taken_at - now) / PACE_S)
             self._moved = self._moved * fade + self._moves

@@ -44,11 +44,12 @@ MARGIN: Final = 1.2
 
 @dataclass(slots=True)
 class _Running:
-    # A batch on the device: its predicted seconds, those for which it may still be preempted, and those that a request
-    # runs at most which does.
+    # A batch on the device. It may still be preempted for so many seconds, by requests that run for so many at most.
     predicted_s: float
     preempted_s: float
     shorter_s: float
+    # Whether it preempted another one.
+    within: bool
 
 
 class FairScheduler:
@@ -60,7 +61,7 @@ class FairScheduler:
         self._limits = limits
         self._models: dict[QueuedModel, ModelQueue] = {}
         self._running: dict[Batch, _Running] = {}
-        # When the first of them began, as far as they ran one after the other.
+        # When the one began that the device is at; that time moves on while it is preempted.
         self._since = 0.0
         # Seconds of the device that a model was given that waits all the time, over its weight.
         self._time = 0.0
@@ -111,7 +112,12 @@ class FairScheduler:
         batch = Batch(model, tuple(units), cost, predicted_s, preemptible)
         if within is not None:
             self._running[within].preempted_s -= predicted_s or 0.0
-        self._begin(queue, batch, PREEMPTED * shortest_s, now)
+        if not self._running:
+            self._since = now
+        run_s = predicted_s or 0.0
+        self._running[batch] = _Running(run_s, PREEMPTED * run_s, PREEMPTED * shortest_s, within is not None)
+        self._time = max(self._time, queue.tag)
+        queue.tag += run_s / queue.limits.weight
         return batch
 
     def late(self, now: float) -> list[QueuedRequest]:
@@ -130,8 +136,9 @@ class FairScheduler:
 
     def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
         """Note that a batch has left the device."""
-        self._running.pop(batch, None)
-        self._since = now
+        running = self._running.pop(batch, None)
+        if running is not None:
+            self._since = self._since + (seconds or 0.0) if running.within else now
         queue = self._models.get(batch.model)
         if queue is not None and seconds is not None:
             queue.speed.record(batch.cost, seconds)
@@ -146,14 +153,6 @@ class FairScheduler:
         """Return how many units wait of a model, and their cost."""
         queue = self._models[model]
         return queue.units, queue.cost
-
-    def _begin(self, queue: ModelQueue, batch: Batch, shorter_s: float, now: float) -> None:
-        predicted_s = batch.predicted_s or 0.0
-        if not self._running:
-            self._since = now
-        self._running[batch] = _Running(predicted_s, PREEMPTED * predicted_s, shorter_s)
-        self._time = max(self._time, queue.tag)
-        queue.tag += predicted_s / queue.limits.weight
 
     def _comes(self, now: float) -> bool:
         return now - self._beside_at <= AGAIN_S
@@ -209,12 +208,7 @@ class FairScheduler:
         self, queue: ModelQueue, waiting: Sequence[ModelQueue], request: QueuedRequest, cost: int, now: float
     ) -> None:
         # Raise `QUEUE_FULL` for a request that finds no room or would be late.
-        queued = sum(each.cost for each in waiting)
-        before, until_s = queue.before(request, cost)
-        own_s = self._drain_s(queue, cost + request.more_cost)
-        run_s = self._drain_s(queue, before)
-        beside_s = sum(self._beside_s(other, queue, run_s) for other in waiting if other is not queue)
-        wait_s = self._busy_s(now) + max(run_s + beside_s, until_s)
+        queued, own_s = sum(each.cost for each in waiting), self._drain_s(queue, cost + request.more_cost)
         if queue.cost and queued + cost > self._limits.max_cost and not self._has_share(queue, waiting, request, cost):
             raise InferenceError(
                 "QUEUE_FULL",
@@ -224,8 +218,13 @@ class FairScheduler:
                     now, self._drain_s(queue, queued + cost - self._limits.max_cost), own_s
                 ),
             )
-        if request.deadline is not None and MARGIN * wait_s > request.deadline - now:
-            left_s = max(0.0, request.deadline - now)
+        if request.deadline is None:
+            return
+        before, until_s = queue.before(request, cost)
+        run_s = self._drain_s(queue, before)
+        beside_s = sum(self._beside_s(other, queue, run_s) for other in waiting if other is not queue)
+        wait_s, left_s = self._busy_s(now) + max(run_s + beside_s, until_s), max(0.0, request.deadline - now)
+        if MARGIN * wait_s > left_s:
             raise InferenceError(
                 "QUEUE_FULL",
                 f"The answer of {request.model.id} would take about {wait_s:.2f} s, as others wait before it, and the "
