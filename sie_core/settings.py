@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import ByteSize, Field, SecretStr, TypeAdapter, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -29,8 +30,12 @@ Names = Annotated[tuple[str, ...], NoDecode]
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode]
 
 _PROFILE = r"^[A-Za-z0-9][A-Za-z0-9_\-]*$"
+_INTEGER = "it is no integer; write digits alone, as `64`"
 _NOT_OF_THE_BROKER = frozenset({"nats_url", "nats_config_trusted_producers"})
 """Fields named `nats_…` that are no options of a queue transport."""
+
+
+_BYTES: Final = TypeAdapter(ByteSize)
 
 
 class SettingsError(Exception):
@@ -61,6 +66,11 @@ class Settings(BaseSettings):
         description="Comma-separated names that clients call the server by, beside addresses, loopback names and "
         "`SIE_HTTP_HOST`; `*.example.com` for all below one, `*` for any. Unset: any, where it listens on more than "
         "loopback.",
+    )
+    trusted_proxies: Names = Field(
+        (),
+        description="Comma-separated networks of proxies, as `10.0.0.0/8`: their X-Forwarded-For names the client. "
+        "Unset: the client is the address that connects.",
     )
     default_model: str = Field(
         "sentence-transformers/all-MiniLM-L6-v2",
@@ -477,6 +487,33 @@ class Settings(BaseSettings):
     def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return _each_like(value, r"\*|(\*\.)?[a-z0-9_\-]+(\.[a-z0-9_\-]+)*", "`sie.example.com`, without a port")
 
+    @field_validator(
+        "max_request_body_bytes",
+        "max_reply_bytes",
+        "max_item_text_bytes",
+        "disk_cache_max_bytes",
+        "memory_limit_bytes",
+        mode="before",
+    )
+    @classmethod
+    def _bytes(cls, value: Any) -> Any:
+        if not isinstance(value, str) or value.strip().isdecimal():
+            return value
+        try:
+            return _BYTES.validate_python(value)
+        except ValidationError:
+            raise ValueError("it is no number of bytes; write digits, or a unit as in `512MB` and `2GiB`") from None
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            try:
+                ip_network(each)
+            except ValueError:
+                raise ValueError(f"{each!r} is no network; write `10.0.0.0/8` or `fd00::/8`") from None
+        return value
+
     @field_validator("gateway_workers")
     @classmethod
     def _workers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -490,6 +527,7 @@ class Settings(BaseSettings):
     @field_validator(
         "cors_origins",
         "allowed_hosts",
+        "trusted_proxies",
         "gateway_configured_gpus",
         "gateway_workers",
         "model_filter",
@@ -548,7 +586,12 @@ def load_settings(**arguments: Any) -> Settings:
             field = str(problem["loc"][0]) if problem["loc"] else "?"
             origin = f"--{field.replace('_', '-')}" if field in given else variable(field)
             about = Settings.model_fields[field].description if field in Settings.model_fields else ""
-            problems.append(f"{origin}={_shown(field, problem['input'])}: {problem['msg']}. {about}".rstrip())
+            said = (
+                _INTEGER
+                if problem["type"] in ("int_parsing", "int_from_float")
+                else problem["msg"].removeprefix("Value error, ")
+            )
+            problems.append(f"{origin}={_shown(field, problem['input'])}: {said}. {about}".rstrip())
         raise SettingsError("\n".join(problems)) from None
 
 

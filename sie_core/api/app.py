@@ -27,6 +27,7 @@ from sie_core.api.pools import routes as pool_routes
 from sie_core.api.routes import inference_routes
 from sie_core.api.tei import lookups as tei_lookups
 from sie_core.auth import Auth
+from sie_core.callers import Callers
 from sie_core.contracts import FleetBackend, InferenceBackend, InferenceError, PoolLeases
 from sie_core.settings import Settings
 
@@ -65,7 +66,7 @@ def create_app(
     browsers = browsers or Browsers(settings.cors_origins)
     registry = registry or CollectorRegistry()
     auth = Auth.of(settings)
-    api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth)
+    api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, Callers.of(settings))
     inference = inference_router(api, inference_routes())
     lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups, ollama_lookups)]
     http_metrics = HttpMetrics(api.registry)

@@ -12,6 +12,7 @@ from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.offload import BodyThreads
 from sie_core.auth import Auth
+from sie_core.callers import Callers
 from sie_core.contracts import Health, InferenceBackend, InferenceError, ModelInfo
 from sie_core.settings import Settings
 
@@ -32,6 +33,8 @@ class Api:
     """Which web pages may call, under which host names."""
     auth: Auth = field(default_factory=Auth)
     """Which clients may call."""
+    callers: Callers = field(default_factory=Callers)
+    """What tells a client from the others."""
     body_threads: BodyThreads = field(default_factory=BodyThreads)
     """The threads that read and write large bodies."""
     instance: str = field(default_factory=lambda: secrets.token_hex(32))

@@ -5,6 +5,7 @@ Importing this package loads click and nothing of the engine.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -35,9 +36,10 @@ class LazyGroup(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Import the command `name`."""
+        """Import the command `name`; refuse one that is not there with the nearest."""
         if name not in COMMANDS:
-            return None
+            near = get_close_matches(name, COMMANDS, 1)
+            raise click.UsageError(f"No such command '{name}'." + (f" Did you mean `sie {near[0]}`?" if near else ""))
         command = import_module(f"sie_core.cli.{name}").command
         assert isinstance(command, click.Command)
         return command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,9 +53,27 @@ def test_the_embedded_default_is_listed_with_where_its_weights_are(sie: Sie) -> 
     assert "packages" in line
 
 
+def test_the_list_has_a_hundred_columns_and_holds_what_is_here_but_for_the_whole_catalog(sie: Sie) -> None:
+    here, every = [sie("models", *more, SIE_PLUGINS_BLOCKED="fake").stdout.splitlines() for more in ((), ("--all",))]
+    assert max(map(len, here + every)) <= 100
+    assert [line.split()[0] for line in here[1:2]] == [line.split()[0] for line in every[1:2]] == [MINILM]
+    assert re.fullmatch(r"\d+ more are fetched when .* `sie models --all` lists them\.", here[-1])
+
+
+def test_what_is_misspelt_gets_the_nearest_name(sie: Sie) -> None:
+    assert "No such command 'modls'. Did you mean `sie models`?" in sie("modls").stderr
+    assert sie("xyz").stderr.endswith("No such command 'xyz'.\n")
+
+
+def test_sizes_may_have_units_and_counts_may_not(sie: Sie) -> None:
+    assert sie("models", SIE_MEMORY_LIMIT_BYTES="2GiB").returncode == 0
+    assert "write digits, or a unit as in `512MB` and `2GiB`" in sie("models", SIE_MEMORY_LIMIT_BYTES="2Q").stderr
+    assert "SIE_MAX_QUEUED_COST='2G': it is no integer" in sie("models", SIE_MAX_QUEUED_COST="2G").stderr
+
+
 def test_the_list_tells_what_each_model_answers(sie: Sie) -> None:
     lines = {line.split()[0]: line for line in sie("models").stdout.splitlines()}
-    assert "  encode (dense, sparse, multivector), score  " in lines["sie-fake/embedder"]
+    assert "  dense, sparse, multivector, score  " in lines["sie-fake/embedder"]
     assert "  score  " in lines["sie-fake/reranker"]
     assert "  extract  " in lines["sie-fake/extractor"]
     models = {model["id"]: model for model in json.loads(sie("models", "--json").stdout)["models"]}
@@ -65,7 +84,7 @@ def test_the_list_tells_what_each_model_answers(sie: Sie) -> None:
 
 def test_show_tells_the_operations_a_model_answers_and_an_option_is_of(sie: Sie) -> None:
     shown = sie("models", "show", "sie-fake/media").stdout
-    assert "answers   encode (dense), score, extract" in shown
+    assert "answers   dense, score, extract" in shown
     assert "threshold (float from 0 to 1; read in finish of extract)" in shown
 
 

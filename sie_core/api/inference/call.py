@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, cast, get_args
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from sie_core.api.body.negotiation import BodyFormat, body_format, reply_type
 from sie_core.api.context import Api
@@ -36,6 +37,8 @@ class Call:
     """For a model that is not loaded."""
     wait_applied: bool
     """Whether the client chose that wait, and its deadline leaves that much time."""
+    client: str
+    """What tells its sender from others."""
     priority: Priority | None
     capacity: Capacity
 
@@ -53,11 +56,12 @@ class Call:
         return self.path_model
 
 
-def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bool, waits: bool) -> Call:
+def read_call(api: Api, scope: Scope, headers: Headers, path_model: str | None, *, msgpack: bool, waits: bool) -> Call:
     """Read the headers of one request.
 
     Args:
         api: Its machine profile must be the one that the client asks for, unless its backend has several.
+        scope: Of the request.
         headers: Of the request.
         path_model: The model that the path names.
         msgpack: Whether the route speaks msgpack.
@@ -82,6 +86,7 @@ def read_call(api: Api, headers: Headers, path_model: str | None, *, msgpack: bo
         deadline=None if timeout is None else time.monotonic() + timeout,
         load_wait=own_wait if wait is None else LoadWait(wait),
         wait_applied=wait is not None and (timeout is None or timeout >= wait),
+        client=api.callers.client((scope.get("client") or (None,))[0], headers),
         priority=_priority(headers),
         capacity=capacity,
     )

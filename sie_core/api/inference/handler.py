@@ -73,7 +73,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
     Raises:
         InferenceError: Every way it can fail; `param` is the field's path in the body.
     """
-    call = read_call(api, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
+    call = read_call(api, request.scope, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
     if path_model is not None:
         check_model_id(path_model)
     data = await read_body(request, api.settings.max_request_body_bytes, api.gate, api.body_threads, call.deadline)
@@ -109,7 +109,9 @@ def _read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> tup
     place = partial(api.gate.waiting, asked.model, len(data))
     wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
     if isinstance(asked, InferenceRequest):
-        _complete(asked, load_wait=wait, priority=call.priority, reply=_reply_form(call, operation, body))
+        _complete(
+            asked, load_wait=wait, client=call.client, priority=call.priority, reply=_reply_form(call, operation, body)
+        )
         if call.capacity is not ANY:
             _complete(asked, machine_profile=call.capacity.profile, resource_pool=call.capacity.pool)
     else:

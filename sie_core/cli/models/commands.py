@@ -16,6 +16,7 @@ import click
 
 from sie_core.cache import find_weights
 from sie_core.cache.choices import SERVED, kept_choices, served_setup
+from sie_core.cache.disk.cache import cache_folder
 from sie_core.catalog import check_profile, choose_family, read_card, see
 from sie_core.catalog.info import describe
 from sie_core.catalog.sightings import fault_of
@@ -29,19 +30,28 @@ from sie_core.plugins.selection import choose_device
 
 EXPECTED = "expected by the config; the weights, which decide, are not here yet"
 
+WIDTH = 100
+"""Columns of the list."""
+ID_WIDTH = 48
+"""Columns of an id; a longer one has a line of its own."""
+NOT_SHOWN = ("text", "content")
+"""Fields of a config that repeat its file."""
+
+ALL = click.option("--all", "every", is_flag=True, help="The whole catalog: also models whose weights are not here.")
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
 
 @click.group("models", invoke_without_command=True)
+@ALL
 @JSON
 @click.pass_context
-def command(context: click.Context, as_json: bool) -> None:
+def command(context: click.Context, every: bool, as_json: bool) -> None:
     """List the models of the catalog and say which family serves each.
 
     Without a further command it lists.
     """
     if context.invoked_subcommand is None:
-        context.invoke(list_models, as_json=as_json)
+        context.invoke(list_models, every=every, as_json=as_json)
 
 
 command.add_command(pin)
@@ -49,9 +59,10 @@ command.add_command(status)
 
 
 @command.command("list")
+@ALL
 @JSON
-def list_models(as_json: bool) -> None:
-    """List every model: what it answers, where its weights are and its config is from."""
+def list_models(every: bool, as_json: bool) -> None:
+    """List the models that need nothing fetched: what each answers, where its weights are, what served it last."""
     parts = gather()
     with stdout_to_stderr():
         device = _device(parts)
@@ -59,7 +70,12 @@ def list_models(as_json: bool) -> None:
     if as_json:
         click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
     else:
-        click.echo("\n".join(_table(rows)) if rows else "No models.")
+        here = [row for row in rows if row["weights"] or row["weightless"]]
+        absent = [row for row in rows if row not in here]
+        shown = here + absent if every else here
+        click.echo("\n".join(_table(shown)) if shown else "No models are here.")
+        if absent and not every:
+            click.echo(f"{len(absent)} more are fetched when they are asked for; `sie models --all` lists them.")
         not_served = [(row["id"], row["problem"]) for row in rows if row["problem"]]
         not_served += [(problem.source, problem.message) for problem in parts.catalog.problems]
         for name, problem in not_served:
@@ -78,6 +94,8 @@ def show(model_id: str, as_json: bool) -> None:
         device = _device(parts)
         facts = {**_row(model, parts, device), **_config(model), **_family(model, parts, device)}
         facts["choices"] = _choices(facts["weights"], parts)
+        facts["cache"] = str(cache_folder(parts.settings))
+        facts["places"] = [tier.name for tier in parts.chain.tiers]
     click.echo(_json(facts) if as_json else "\n".join(_lines(facts)))
     parts.tell_problems()
 
@@ -203,17 +221,26 @@ def _allowed(option: Option) -> str:
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     lines = [
-        ("MODEL", "ANSWERS", "WEIGHTS", "LAST SERVED BY", "CONFIG"),
-        *((row["id"], _answers(row), _where(row), row["served"] or "", row["source"]) for row in rows),
+        ("MODEL", "ANSWERS", "WEIGHTS", "LAST SERVED BY"),
+        *((row["id"], _answers(row), _where(row), row["served"] or "") for row in rows),
     ]
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    first = min(ID_WIDTH, widths[0])
+    laid = []
+    for name, *cells in lines:
+        if len(name) > first:
+            laid.append(name)
+            name = ""
+        padded = zip((name, *cells), (first, *widths[1:], 0), strict=True)
+        line = "  ".join(f"{cell:<{width}}" for cell, width in padded).rstrip()
+        laid.append(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
+    return laid
 
 
 def _answers(row: Mapping[str, Any]) -> str:
-    """Name the operations, with the vectors of `encode`; the weights decide where the config does not say."""
+    """Name the vectors of `encode` and the other operations; the weights decide where the config does not say."""
     vectors = ", ".join(name for name in row["outputs"] if name not in ("score", "json"))
-    named = [f"encode ({vectors})" if name == "encode" and vectors else name for name in row["operations"]]
+    named = [vectors if name == "encode" and vectors else name for name in row["operations"]]
     return ", ".join(named) or "as its weights say"
 
 
@@ -225,11 +252,14 @@ def _where(row: Mapping[str, Any]) -> str:
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
     weights = f"{_where(facts)}: {facts['weights']['folder']}" if facts["weights"] else _where(facts)
+    if not (facts["weights"] or facts["weightless"]):
+        weights += f"; a load asks: {', '.join(facts['places'])}"
     lines = [
         facts["id"],
         f"  config    {facts['source']}",
         f"  answers   {_answers(facts)}",
         f"  weights   {weights}",
+        f"  cache     {facts['cache']}",
         f"  device    {facts['device']}",
     ]
     if facts["family"] is None:
@@ -264,5 +294,5 @@ def _fields(values: Mapping[str, Any]) -> list[str]:
     return [
         f"    {name}: {json.dumps(value, ensure_ascii=False, default=str)}"
         for name, value in values.items()
-        if value not in (None, {}, (), False)
+        if value not in (None, {}, (), False) and name not in NOT_SHOWN
     ]

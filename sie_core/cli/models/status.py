@@ -18,11 +18,12 @@ FIELDS = ("name", "state", "precision", "runner", "memory_bytes", "last_used_at"
 
 @click.command("status")
 @click.option("--server", envvar="SIE_BASE_URL", default=LOCAL, show_default=True, help="URL of the server.")
+@click.option("--api-key", envvar="SIE_API_KEY", help="Token that the server wants.  [env: SIE_API_KEY]")
 @click.option("--all", "every", is_flag=True, help="Models that were never asked for too.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
-def status(server: str, every: bool, as_json: bool) -> None:
+def status(server: str, api_key: str | None, every: bool, as_json: bool) -> None:
     """Show what a running server holds: state, memory and last use of each model."""
-    found = [{field: model.get(field) for field in FIELDS} for model in _ask(server)]
+    found = [{field: model.get(field) for field in FIELDS} for model in _ask(server, api_key)]
     rows = [row for row in found if every or row["state"] != "available" or row.get("last_used_at")]
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -32,11 +33,11 @@ def status(server: str, every: bool, as_json: bool) -> None:
         click.echo(f"{server} serves {len(found)} models, and none was asked for yet.")
 
 
-def _ask(server: str) -> list[ModelInfo]:
+def _ask(server: str, api_key: str | None) -> list[ModelInfo]:
     from sie_sdk import SIEClient, SIEError
 
     try:
-        with SIEClient(server) as client:
+        with SIEClient(server, api_key=api_key) as client:
             return client.list_models()
     except (SIEError, ValueError) as error:
         raise click.ClickException(f"{server} cannot be asked: {error}") from None

@@ -41,9 +41,10 @@ def test_the_refusals_of_a_start_are_those_of_the_page(process_state: None) -> N
 
 
 def test_the_wrong_address_answers_what_the_page_says(fake_server: str) -> None:
-    assert "404 `NOT_FOUND` on `/v1/v1/…`" in PAGE
-    reply = httpx.post(f"{fake_server}/v1/v1/embeddings", json={"model": "sie-fake/embedder", "input": "a"})
+    assert "404 `NOT_FOUND`" in PAGE
+    reply = httpx.post(f"{fake_server}/v1/embedings", json={"model": "sie-fake/embedder", "input": "a"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "NOT_FOUND")
+    assert "/v1/embeddings" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("page", UPGRADES, ids=lambda page: page.stem)
