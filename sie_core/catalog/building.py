@@ -185,7 +185,8 @@ def _read(
         except ConfigError as error:
             kept = last.get(file.source)
             served = "" if kept is None else " What it said before is served on."
-            problems.append(Problem(file.source, str(error).replace(f"{file.source}: ", "") + served))
+            message = str(error).replace(f"{file.source}: ", "") + served
+            problems.append(Problem(file.source, message, error.model))
             if kept is None:
                 continue
             config = kept

@@ -50,7 +50,11 @@ def fetch_model(
         weights = hold_weights(resolved.config, chain, progress, choice.family.weights)
         card = None if weights is None else read_card(weights.folder)
     return FetchedModel(
-        resolved, weights, card, choice, check_profile(choice.family, resolved.profile, plugins.postprocessors)
+        resolved,
+        weights,
+        card,
+        choice,
+        check_profile(choice.family, resolved.profile, plugins.postprocessors, resolved.config, plugins.option_names()),
     )
 
 

@@ -49,7 +49,13 @@ def load_adapter(
                 raise
             raise ModelLoadError(error.failure, f"{context.unfit} {error}") from error
         log.warning("%s: %s The family %s is asked next.", fetched.resolved.id, unfit, following.family.id)
-        ignored = check_profile(following.family, fetched.resolved.profile, plugins.postprocessors)
+        ignored = check_profile(
+            following.family,
+            fetched.resolved.profile,
+            plugins.postprocessors,
+            fetched.resolved.config,
+            plugins.option_names(),
+        )
         fetched, context = replace(fetched, choice=following, ignored=ignored), replace(context, unfit=unfit)
 
 

@@ -14,6 +14,7 @@ from sie_core.cache import WeightChain, find_weights
 from sie_core.cache.formats import unread_weights
 from sie_core.catalog.cards import read_card
 from sie_core.catalog.families import choose_family
+from sie_core.catalog.options.options import check_profile
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Device, ModelCard, ModelFacts, ModelLoadError, ResolvedModel
 from sie_core.contracts.model.weights import SAFETENSORS
@@ -85,7 +86,8 @@ def fault_of(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, devic
         return None
     unread = _unread(model, found[1], chain)
     try:
-        choose_family(plugins, model, read_card(found[1]), device)
+        family = choose_family(plugins, model, read_card(found[1]), device).family
+        check_profile(family, model.profile, plugins.postprocessors, model.config, plugins.option_names())
     except ModelLoadError as error:
         return unread or str(error)
     return unread

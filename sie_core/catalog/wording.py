@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Collection, Iterable
 from datetime import date
@@ -52,3 +53,17 @@ def did_you_mean(value: str, known: Iterable[str], preferred: Collection[str] = 
     """Write a question with the nearest names, the `preferred` ones first; empty where no name is near."""
     names = near(value, list(known), preferred=preferred)
     return f" Did you mean {' or '.join(names)}?" if names else ""
+
+
+def place_in(source: str, text: str, key: str) -> str:
+    """Write where a key stands in a config, as `model.yaml, line 3: `; without the line where it is not found."""
+    name, line = source.rpartition("/")[2], line_of(text, key)
+    if not name:
+        return ""
+    return f"{name}: " if line is None else f"{name}, line {line}: "
+
+
+def line_of(text: str, key: str) -> int | None:
+    """Return the first line of a YAML text with a key, counted from 1; None where none has it."""
+    pattern = re.compile(rf"""[\s{{-]*(['"]?){re.escape(key)}\1\s*:""")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), None)

@@ -80,9 +80,7 @@ class Engine:
     _note: str | None = None
 
     def __post_init__(self) -> None:
-        self.every_option = frozenset(
-            each.name for family in self.installed.families.values() for each in family.options
-        )
+        self.every_option = self.installed.option_names()
         self._adopt(self.catalog)
         self.metrics.watch(
             lambda: self.admission.in_flight,

@@ -92,6 +92,10 @@ class PluginSet:
         patterns = {pattern for family in self.families.values() for pattern in family.weights}
         return tuple(sorted(patterns.difference(SAFETENSORS)))
 
+    def option_names(self) -> frozenset[str]:
+        """Return the names of all families' options."""
+        return frozenset(option.name for family in self.families.values() for option in family.options)
+
     def reports_now(self) -> tuple[PluginReport, ...]:
         """The reports, including failures since discovery."""
         return tuple(_failing(report, self.faults.of(str(report))) for report in self.reports)

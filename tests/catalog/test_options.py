@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sie_core.catalog import check_profile, resolve_options
+from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.yaml_text import load_yaml
 from sie_core.contracts import InvalidInput, ModelConfig, ModelFamily, ModelLoadError, Option, Profile, ResolvedModel
 
@@ -170,6 +171,18 @@ def test_a_profile_written_for_another_server_keeps_working_and_says_what_is_ign
         "default", adapter_path="pkg.mod:Class", loadtime={"flavour": 1}, runtime={"spice": 2, "normalize": True}
     )
     assert check_profile(FAMILY, profile) == ("loadtime.flavour", "runtime.spice")
+
+
+def test_a_misspelt_option_of_a_config_for_no_adapter_is_refused_with_the_file_and_the_line() -> None:
+    text = "sie_id: org/m\nhf_id: org/m\nprofiles:\n  default:\n    adapter_options:\n      runtime: {}\n"
+    config = config_of(text.replace("{}", "{treshold: 0.5}").encode(), source="/models/m.yaml", folder=None)
+    profile = config.profiles["default"]
+    with pytest.raises(ModelLoadError, match=r"^m.yaml: Profile 'default': runtime\.treshold .*Did you mean threshold"):
+        check_profile(FAMILY, profile, config=config)
+    lined = config_of(text.replace("{}", "\n        treshold: 0.5").encode(), source="/models/m.yaml", folder=None)
+    with pytest.raises(ModelLoadError, match=r"^m.yaml, line 7: Profile"):
+        check_profile(FAMILY, lined.profiles["default"], config=lined)
+    assert check_profile(FAMILY, Profile("default", runtime={"spice": 1})) == ("runtime.spice",)
 
 
 @pytest.mark.parametrize(

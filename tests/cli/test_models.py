@@ -60,6 +60,23 @@ def test_the_list_has_a_hundred_columns_and_holds_what_is_here_but_for_the_whole
     assert re.fullmatch(r"\d+ more are fetched when .* `sie models --all` lists them\.", here[-1])
 
 
+def test_a_config_with_a_mistake_is_not_served_and_said_by_file_and_line(sie: Sie, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    configs = {
+        "key": f"sie_id: acme/key\nhf_id: {MINILM}\nmax_sequence_lenght: 12\n",
+        "yaml": "sie_id: acme/yaml\nhf_id: [x\n",
+        "option": f"sie_id: acme/option\nhf_id: {MINILM}\nprofiles:\n  default:\n    adapter_options:\n      runtime:\n"
+        "        poolling: cls\n",
+    }
+    for name, text in configs.items():
+        (tmp_path / f"models/{name}.yaml").write_text(text)
+    done = sie("models", SIE_PLUGINS_BLOCKED="fake")
+    assert "acme" not in done.stdout
+    assert "key.yaml: line 3: `max_sequence_lenght` is no field here. Did you mean max_sequence_length?" in done.stderr
+    assert "acme/option: option.yaml, line 7: Profile 'default': runtime.poolling is no option" in done.stderr
+    assert "acme/yaml is not served: yaml.yaml: not valid YAML: line 3" in sie("models", "show", "acme/yaml").stderr
+
+
 def test_what_is_misspelt_gets_the_nearest_name(sie: Sie) -> None:
     assert "No such command 'modls'. Did you mean `sie models`?" in sie("modls").stderr
     assert sie("xyz").stderr.endswith("No such command 'xyz'.\n")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -12,7 +13,7 @@ from pydantic_core import ErrorDetails
 from sie_core.catalog.configs.schema import ModelFile, ModuleEntry, ProfileFile, WeightsFile
 from sie_core.catalog.configs.yaml_text import YamlFault, load_yaml
 from sie_core.catalog.regular_file import UnfitFile, read_regular
-from sie_core.catalog.wording import quote_it, short
+from sie_core.catalog.wording import line_of, quote_it, short
 from sie_core.contracts import LoraConfig, ModelCard, ModelConfig, ModuleCard, OutputType, PinnedFile, Profile
 from sie_core.contracts.model.config import DEFAULT_POOL
 
@@ -22,8 +23,14 @@ LARGEST_CONFIG = 2**20
 _NOWHERE = Path()
 
 
+_STATED_ID: Final = re.compile(rb"""^\{?\s*(?:sie_id|model_id)\s*:\s*["']?([^\s"',}#]+)""", re.MULTILINE)
+
+
 class ConfigError(Exception):
     """A model config cannot be used; the message names the file, the field, the value and what is allowed."""
+
+    model: str | None = None
+    """The id that the config states, where it could be read."""
 
 
 def read_config(file: Path) -> ModelConfig:
@@ -46,10 +53,15 @@ def config_of(content: bytes, *, source: str, folder: Path | None) -> ModelConfi
         ConfigError: It is no YAML, or a field is wrong.
     """
     try:
-        data = load_yaml(content)
-    except YamlFault as fault:
-        raise ConfigError(f"{source}: {fault}") from None
-    return parse_config(data, source=source, folder=folder, text=content.decode("utf-8"))
+        try:
+            data = load_yaml(content)
+        except YamlFault as fault:
+            raise ConfigError(f"{source}: {fault}") from None
+        return parse_config(data, source=source, folder=folder, text=content.decode("utf-8"))
+    except ConfigError as error:
+        stated = _STATED_ID.search(content)
+        error.model = None if stated is None else stated[1].decode("utf-8", "replace")
+        raise
 
 
 def parse_config(data: object, *, source: str, folder: Path | None, text: str = "") -> ModelConfig:
@@ -69,7 +81,7 @@ def parse_config(data: object, *, source: str, folder: Path | None, text: str = 
     try:
         parsed = ModelFile.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{source}: {line}" for line in describe_problems(error))) from None
+        raise ConfigError("\n".join(f"{source}: {line}" for line in describe_problems(error, text))) from None
     if parsed.remote_backed and not (parsed.hf_id or parsed.weights_path or parsed.package_backed):
         raise ConfigError(f"{source}: remote_backed=True: models served elsewhere are not supported; give it weights")
     paths = [parsed.weights_path, *(lora.weights_path for lora in parsed.loras.values())]
@@ -157,9 +169,14 @@ def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | N
     return tuple(value)
 
 
-def describe_problems(error: ValidationError) -> list[str]:
-    """Write a line for each wrong field: its path, its value and what is allowed."""
-    return [describe_problem(problem) for problem in error.errors(include_url=False)]
+def describe_problems(error: ValidationError, text: str = "") -> list[str]:
+    """Write a line for each wrong field: its path, its value and what is allowed, and where an unknown one stands."""
+    return [_line(problem, text) + describe_problem(problem) for problem in error.errors(include_url=False)]
+
+
+def _line(problem: ErrorDetails, text: str) -> str:
+    number = line_of(text, problem["ctx"]["key"]) if problem["type"] == "unknown_key" else None
+    return "" if number is None else f"line {number}: "
 
 
 def describe_problem(problem: ErrorDetails) -> str:

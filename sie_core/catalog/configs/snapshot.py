@@ -24,6 +24,8 @@ class Problem:
 
     source: str
     message: str
+    model: str | None = None
+    """The id that the config states, where it could be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,9 @@ class Catalog:
         """Write the message of an unknown model: the reason, the nearest ids, or where to look."""
         if model_id in self.unserved:
             return f"{model_id} is not served here: {self.unserved[model_id]}"
+        for problem in self.problems:
+            if problem.model == model_id:
+                return f"{model_id} is not served: {problem.source.rpartition('/')[2]}: {problem.message}"
         hint = did_you_mean(model_id, self.entries, self.here)
         return f"No model {model_id!r} is served here.{hint or ' GET /v1/models lists those that are.'}{self.absent}"
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from sie_core.catalog.options.engine_options import ENGINE_OPTIONS, SPELLINGS
 from sie_core.catalog.options.postprocess_options import check_parameters, check_switch, is_on, profile_options
 from sie_core.catalog.options.values import same, takes_text, value_problem
-from sie_core.catalog.wording import did_you_mean, quote_it, short
+from sie_core.catalog.wording import did_you_mean, place_in, quote_it, short
 from sie_core.contracts import (
     InputType,
     InvalidInput,
+    ModelConfig,
     ModelFamily,
     ModelLoadError,
     Operation,
@@ -27,6 +29,9 @@ from sie_core.contracts import (
     ResolvedModel,
     Truncate,
 )
+
+MISSPELT: Final = 0.75
+"""From this likeness on, of `difflib`, an unknown option of a config is one of the family's, misspelt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +116,17 @@ def resolve_options(
 
 
 def check_profile(
-    family: ModelFamily, profile: Profile, postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS
+    family: ModelFamily,
+    profile: Profile,
+    postprocessors: Mapping[str, Postprocessor] = NO_POSTPROCESSORS,
+    config: ModelConfig | None = None,
+    elsewhere: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Check a profile's options when its model loads; return the names of unknown ones, for the caller to report.
 
-    Unknown options are accepted only where the config was not written for this family.
+    Unknown options are accepted only where the config was not written for this family: where it names another adapter,
+    or none and the option is not one of the family's, misspelt. `config` is named by the error, with the line;
+    `elsewhere` are the names of all families' options.
 
     Raises:
         ModelLoadError: `CONFIG`: a value is wrong, or the config names this family and an option it does not know.
@@ -133,15 +144,19 @@ def check_profile(
                 problem, text = value_problem(declared[name], value), takes_text(declared[name])
             elif part == "runtime" and name in ENGINE_OPTIONS:
                 problem, text = _engine_problem(name, value), ENGINE_OPTIONS[name].text
-            elif profile.adapter_path == family.id:
-                every = [*declared, *ENGINE_OPTIONS]
-                problem = f"is no option of the family {family.id!r}.{_listed(None, every)}"
+            elif profile.adapter_path == family.id or (
+                profile.adapter_path is None
+                and name not in elsewhere
+                and get_close_matches(name, [*declared, *ENGINE_OPTIONS], 1, MISSPELT)
+            ):
+                problem = f"is no option of the family {family.id!r}.{_listed(name, [*declared, *ENGINE_OPTIONS])}"
             else:
                 ignored.append(f"{part}.{name}")
                 continue
             if problem is not None:
                 quoted = quote_it(value) if text else ""
-                raise ModelLoadError("CONFIG", f"Profile {profile.name!r}: {part}.{name} {problem}{quoted}")
+                where = "" if config is None else place_in(config.source, config.text, written)
+                raise ModelLoadError("CONFIG", f"{where}Profile {profile.name!r}: {part}.{name} {problem}{quoted}")
     return tuple(ignored)
 
 

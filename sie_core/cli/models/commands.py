@@ -70,8 +70,8 @@ def list_models(every: bool, as_json: bool) -> None:
     if as_json:
         click.echo(_json({"models": rows, "problems": [asdict(problem) for problem in parts.catalog.problems]}))
     else:
-        here = [row for row in rows if row["weights"] or row["weightless"]]
-        absent = [row for row in rows if row not in here]
+        here = [row for row in rows if (row["weights"] or row["weightless"]) and not row["problem"]]
+        absent = [row for row in rows if not (row["weights"] or row["weightless"])]
         shown = here + absent if every else here
         click.echo("\n".join(_table(shown)) if shown else "No models are here.")
         if absent and not every:
@@ -154,7 +154,9 @@ def _family(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any
     try:
         card = read_card(found[1]) if found else model.config.expected
         choice = choose_family(parts.plugins, model, card, device)
-        ignored = check_profile(choice.family, model.profile, parts.plugins.postprocessors)
+        ignored = check_profile(
+            choice.family, model.profile, parts.plugins.postprocessors, model.config, parts.plugins.option_names()
+        )
     except ModelLoadError as error:
         return _none(device, str(error))
     return {
