@@ -5,7 +5,7 @@ these hooks with `@hookimpl`. Hooks run once, at start, on the main thread; they
 engine calls those directly afterwards. A hook must not import a heavy library: it names functions and classes by
 `"module:name"`.
 
-Every hook returns a list, `sie_batch_policies` and `sie_memory_managers` a mapping; either may be empty, None is a
+Every hook returns a list, `sie_schedulers` and `sie_memory_managers` a mapping; either may be empty, None is a
 mistake. A hook that raises or returns something else breaks its own plugin alone: the plugin is reported as broken with
 the cause, and nothing of it is used. What fails later is done without where that can be, and the plugin is reported as
 failing.
@@ -31,8 +31,8 @@ from sie_core.contracts import (
     WeightPackage,
     WeightTierFactory,
 )
-from sie_core.contracts.device.batching import BatchPolicyFactory
 from sie_core.contracts.device.memory import MemoryManagerFactory
+from sie_core.contracts.device.scheduling import SchedulerFactory
 
 hookspec = pluggy.HookspecMarker("sie")
 hookimpl = pluggy.HookimplMarker("sie")
@@ -58,10 +58,11 @@ def sie_model_folders() -> Sequence[Path]:  # type: ignore[empty-body]
 
 
 @hookspec
-def sie_batch_policies() -> Mapping[str, BatchPolicyFactory]:  # type: ignore[empty-body]
-    """Register batch policies by name; `SIE_BATCH_POLICY` chooses one. A name taken twice stops the start.
+def sie_schedulers() -> Mapping[str, SchedulerFactory]:  # type: ignore[empty-body]
+    """Register what decides whose work runs next and whose is refused; `SIE_SCHEDULER` chooses one by name.
 
-    The factory is called once a model, with the limits in force for it.
+    The factory is called at start, with the limits that the operator set, and again after its scheduler failed. The
+    scheduler states the version of the interface that it was written for. A name taken twice stops the start.
     """
 
 
@@ -75,11 +76,7 @@ def sie_memory_managers() -> Mapping[str, MemoryManagerFactory]:  # type: ignore
 
 @hookspec
 def sie_device_probes() -> Sequence[DeviceProbe]:  # type: ignore[empty-body]
-    """Register device probes, one a device kind. The probe may import its library when it is asked, not before.
-
-    A device with a stream of higher priority tells it as `Device.priority_stream`: with `SIE_PRIORITY_STREAM` short
-    requests run on it beside a long batch of another model.
-    """
+    """Register device probes, one a device kind. The probe may import its library when it is asked, not before."""
 
 
 @hookspec

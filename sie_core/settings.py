@@ -150,23 +150,15 @@ class Settings(BaseSettings):
     max_batch_ms: float | None = Field(
         None,
         gt=0,
-        description="Predicted run time of a batch, which may always take twice as long as its first unit alone; "
-        "unset: 250 on a CPU, no limit on a GPU.",
-    )
-    max_batch_wait_ms: float = Field(
-        10.0, ge=0, description="Longest wait for a batch to fill, only ever spent while the device is busy."
+        description="Predicted run time of a batch, which may always take six times as long as an empty one; unset: "
+        "250 on a CPU, no limit on a GPU.",
     )
     max_concurrent_requests: int = Field(512, ge=1, description="Requests admitted at once; beyond it 503 QUEUE_FULL.")
     max_queued_cost: int | None = Field(
         None,
         ge=1,
-        description="Cost units queued at once; where others fill it, a model still has an equal share. Unset: 64 "
+        description="Cost units queued at once; where others fill it, a client still has an equal share. Unset: 64 "
         "batches.",
-    )
-    priority_stream: bool = Field(
-        False,
-        description="Whether a GPU gets short requests beside a long batch of another model, on a stream of higher "
-        "priority.",
     )
     preprocessor_workers: int | None = Field(
         None, ge=1, description="Threads for tokenisation and postprocessing; unset: min(4, CPU quota)."
@@ -438,7 +430,7 @@ class Settings(BaseSettings):
     plugins_blocked: Names = Field((), description="Comma-separated entry points never loaded.")
     strict_plugins: bool = Field(False, description="Whether a broken plugin stops the start.")
     trace_hooks: bool = Field(False, description="Log every hook call.")
-    batch_policy: str = Field("default", description="Which registered batch policy is used.")
+    scheduler: str = Field("fair", description="Which registered scheduler decides whose work runs next.")
 
     def queue_options(self) -> dict[str, str]:
         """Give what is set of a queue transport's `SIE_NATS_*` but the URL, by the rest of its name in lower case."""

@@ -231,7 +231,6 @@ def test_every_setting_is_described_with_its_variable_and_default() -> None:
     assert rows["SIE_HF_FALLBACK"][0] == "true"
     assert rows["SIE_MODEL_FILTER"][0] == ""
     assert rows["SIE_NATS_CONFIG_TRUSTED_PRODUCERS"][0] == "sie-config"
-    assert rows["SIE_MAX_BATCH_WAIT_MS"][0] == "10"
     assert all(meaning.endswith(".") for _, meaning in rows.values())
     assert Path(rows["SIE_MODELS_DIR"][0]) == Settings().models_dir
 

@@ -17,7 +17,6 @@ from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.middleware import RequestMiddleware
 from sie_core.api.inference.direct import DirectApp, DirectRoutes, is_inference
-from sie_core.api.inference.early import EarlyRefusals, Refusing
 from sie_core.api.inference.handler import inference_router
 from sie_core.api.ollama import lookups as ollama_lookups
 from sie_core.api.openapi.document import build_openapi
@@ -46,7 +45,6 @@ def create_app(
     places_requests: bool = False,
     browsers: Browsers | None = None,
     pools: PoolLeases | None = None,
-    refusing: Refusing | None = None,
 ) -> DirectApp:
     """Build the application.
 
@@ -60,7 +58,6 @@ def create_app(
         browsers: Which web pages may call, under which host names. None takes the origins of `settings` and any name;
             the names depend on the address that is listened on.
         pools: Leases workers; None where there are none to lease.
-        refusing: Tells of requests that the backend would refuse, for `DirectApp.early`; None where nothing does.
 
     Raises:
         SettingsError: Clients need tokens, and there are none.
@@ -70,8 +67,7 @@ def create_app(
     registry = registry or CollectorRegistry()
     auth = Auth.of(settings)
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, Callers.of(settings))
-    known_routes = inference_routes()
-    inference = inference_router(api, known_routes)
+    inference = inference_router(api, inference_routes())
     lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups, ollama_lookups)]
     http_metrics = HttpMetrics(api.registry)
     routes = DirectRoutes(inference)
@@ -86,8 +82,6 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    if refusing is not None:
-        app.early = EarlyRefusals(api, refusing, routes, known_routes, direct)
     if isinstance(backend, FleetConfigs):
         lookups.append(configs.router(api, backend))
     lookups.append(pool_routes.no_pools() if pools is None else pool_routes.router(api, pools))

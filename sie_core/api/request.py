@@ -11,8 +11,6 @@ PEER: Final = "sie.peer"
 """The key of a request's scope with its `Peer`; absent under a server that knows nothing of it."""
 HEADERS: Final = "sie.headers"
 """The key of a request's scope with its `RequestHeaders`."""
-FIELDS: Final = "sie.fields"
-"""The key of a request's scope with its `RequestFields`."""
 
 
 class Peer(Protocol):

@@ -1,6 +1,6 @@
-"""Batch policies: the default batch former, and the checks that hold any policy to its contract (`checked`)."""
+"""Decides whose work runs next on a device: the default scheduler, and the checks that hold any one to its contract."""
 
-from sie_core.batching.cost_model import CostModel
-from sie_core.batching.former import BatchFormer
+from sie_core.batching.scheduler import FairScheduler
+from sie_core.batching.speed import SpeedTable
 
-__all__ = ["BatchFormer", "CostModel"]
+__all__ = ["FairScheduler", "SpeedTable"]

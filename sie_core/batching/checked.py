@@ -1,175 +1,200 @@
-"""Checks a batch policy against its contract: every unit comes back once, and an idle device never waits.
+"""Checks a scheduler against its contract: every unit comes back once, and an idle device never waits.
 
-Policies may come from plugins, and a policy that loses a unit would hang a request.
+Schedulers may come from plugins, and one that loses a unit would hang a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
-from inspect import signature
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Any
+from typing import TypeVar
 
-from sie_core.batching.sharing.shares import Claims
-from sie_core.contracts import Batch, BatchLimits, BatchPolicy, ModelLoadError, QueuedUnit
+from sie_core.contracts import (
+    Batch,
+    BatchLimits,
+    InferenceError,
+    PluginError,
+    QueuedModel,
+    QueuedRequest,
+    QueuedUnit,
+    QueueLimits,
+    Scheduler,
+)
+from sie_core.contracts.device.scheduling import SCHEDULER_VERSION
 from sie_core.plugins import PluginSet
+from sie_core.plugins.faults import told
 
-HOOK = "sie_batch_policies"
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+HOOK = "sie_schedulers"
 
 
-class BrokenPolicy(Exception):
-    """A batch policy broke its contract; the message says how."""
+class BrokenScheduler(Exception):
+    """A scheduler raised or broke its contract; the message says how."""
 
 
-def make_policy(plugins: PluginSet, name: str, limits: BatchLimits) -> CheckedPolicy:
-    """Make a model's batch policy, of the kind that `SIE_BATCH_POLICY` names.
+def make_scheduler(plugins: PluginSet, name: str, limits: QueueLimits) -> CheckedScheduler:
+    """Make the scheduler that `SIE_SCHEDULER` names.
 
     Raises:
-        PluginError: There is none of that name.
-        ModelLoadError: It cannot be made.
+        PluginError: There is none of that name, it cannot be made, or it was written for another version.
     """
-    factory = plugins.batch_policy(name)
+    factory = plugins.scheduler(name)
     try:
-        policy = factory(limits)
+        scheduler = factory(limits)
+        version = scheduler.version
     except Exception as error:
         who = plugins.faulty(HOOK, name, f"cannot be made ({type(error).__name__})", error)
-        raise ModelLoadError(
-            "UNKNOWN", f"{who} cannot be made ({type(error).__name__}): SIE_BATCH_POLICY may name another one."
+        raise PluginError(
+            f"SIE_SCHEDULER={name!r}: {who} raised {told(error)}. Choose another one, or mend the plugin."
         ) from error
-    return CheckedPolicy(policy, lambda error: plugins.faulty(HOOK, name, f"failed ({type(error).__name__})", error))
+    if version != SCHEDULER_VERSION:
+        who = plugins.faulty(HOOK, name, f"is of version {version!r:.20}")
+        raise PluginError(
+            f"SIE_SCHEDULER={name!r}: {who} is of version {version!r:.20}, and this engine drives version "
+            f"{SCHEDULER_VERSION}. Choose another one, or take a release of the plugin for this sie-core."
+        )
+    report = lambda error: plugins.faulty(HOOK, name, f"failed ({type(error).__name__})", error)  # noqa: E731
+    return CheckedScheduler(scheduler, lambda: factory(limits), report)
 
 
-class CheckedPolicy:
-    """Wraps a `BatchPolicy` and raises `BrokenPolicy` as soon as it breaks its contract.
-
-    Counts the queued units itself. Exceptions of the wrapped policy pass through.
+class CheckedScheduler:
+    """A `Scheduler` over another one; raises `BrokenScheduler` where the other raises or breaks its contract.
 
     Args:
-        policy: The policy to check.
-        report: Called with the exception when a queue is lost.
+        scheduler: The other.
+        again: Makes a new one, after a failure.
+        report: Called with the failure.
     """
 
-    def __init__(self, policy: BatchPolicy, report: Callable[[BaseException], object] = lambda error: None) -> None:
-        self._policy = policy
-        self._report = report
-        self._takes = signature(policy.take).parameters
-        self._waiting: dict[Hashable, set[QueuedUnit]] = {}
-        """The queued units of each request."""
+    def __init__(
+        self, scheduler: Scheduler, again: Callable[[], Scheduler], report: Callable[[BaseException], object]
+    ) -> None:
+        self._scheduler, self._again, self._report = scheduler, again, report
+        self._models: dict[QueuedModel, BatchLimits] = {}
+        # The units that wait, by their requests.
+        self._waiting: dict[QueuedRequest, set[QueuedUnit]] = {}
+        self._units: Counter[QueuedModel] = Counter()
         self.queued_units = self.queued_cost = 0
-        self.claims = Claims()
 
-    def add(self, units: Sequence[QueuedUnit]) -> None:
-        """Queue units in this order."""
-        for unit in units:
-            self._waiting.setdefault(unit.request, set()).add(unit)
-            self.queued_cost += unit.unit.cost
-            self.claims.add(unit)
-        self.queued_units += len(units)
-        self._policy.add(units)
+    def queued_by_model(self) -> dict[str, int]:
+        """Return how many units wait, by the id of each model; two configs of a model count together."""
+        queued: Counter[str] = Counter()
+        for model in self._models:
+            queued[model.id] += self._units[model]
+        return dict(queued)
 
-    def cancel(self, request: Hashable) -> int:
-        """Drop every queued unit of `request`; return how many."""
-        dropped = self._forget(request)
-        if dropped:
-            self._policy.cancel(request)
-        return dropped
+    def add_model(self, model: QueuedModel, limits: BatchLimits) -> None:
+        """Serve a model from now on."""
+        self._models[model] = limits
+        self._ask(self._scheduler.add_model, model, limits)
 
-    def expire(self, now: float) -> set[Hashable]:
-        """Drop the queued units of every request past its deadline; return those requests."""
-        late = {request for request in self._policy.expire(now) if request in self._waiting}
-        for request in late:
-            self._forget(request)
-        return late
+    def remove_model(self, model: QueuedModel) -> None:
+        """Forget a model, of which nothing waits."""
+        self._models.pop(model, None)
+        self._units.pop(model, None)
+        self._ask(self._scheduler.remove_model, model)
 
-    def take(
-        self,
-        now: float,
-        device_busy: bool,
-        most_s: float | None = None,
-        preempting: bool = False,
-        hold_s: float | None = None,
-    ) -> Batch | None:
-        """Form the next batch.
+    def add(self, request: QueuedRequest, units: Sequence[QueuedUnit], now: float) -> None:
+        """Queue units of a request, or raise `QUEUE_FULL`."""
+        try:
+            self._scheduler.add(request, units, now)
+        except InferenceError as error:
+            if request.admitted:
+                raise BrokenScheduler("add refused a request that it had admitted") from error
+            raise
+        except Exception as error:
+            raise BrokenScheduler(f"add raised {type(error).__name__}") from error
+        self._waiting.setdefault(request, set()).update(units)
+        self._count(request.model, len(units), sum(queued.unit.cost for queued in units))
 
-        Raises:
-            BrokenPolicy: The batch holds units that do not wait, or mixes keys; units wait and an idle device gets
-                no batch; or the policy has lost units.
-        """
-        if preempting and "preempting" not in self._takes:
-            return None
-        more: dict[str, Any] = {"preempting": True} if preempting else {}
-        if hold_s is not None and "hold_s" in self._takes:
-            more["hold_s"] = hold_s
-        batch = self._policy.take(now, device_busy, most_s, **more)
+    def late(self, now: float) -> list[tuple[QueuedRequest, int]]:
+        """Drop the requests that cannot be answered in time any more; return each with its number of units."""
+        dropped = self._ask(lambda: list(self._scheduler.late(now)))
+        return [(each, len(self._forget(each))) for each in dropped if each in self._waiting]
+
+    def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
+        """Form the next batch; a preemptible one, or one behind another, only where that is worth it."""
+        batch = self._ask(lambda: self._scheduler.next(now, ahead=ahead, within=within))
         if batch is None:
-            if self.queued_units and not device_busy and not preempting:
-                raise BrokenPolicy(f"take gave an idle device no batch though {self.queued_units} units are queued")
+            if self.queued_units and not ahead and within is None:
+                raise BrokenScheduler(f"next gave an idle device no batch though {self.queued_units} units are queued")
             return None
         if not isinstance(batch, Batch) or not batch.units:
-            raise BrokenPolicy(f"take returned {batch!r:.100}, which is no batch of units")
-        if batch.predicted_s is not None:
-            _seconds(batch.predicted_s, "predicted_s")
-        return self._taken(batch)
-
-    def ready_at(self, now: float) -> float | None:
-        """Return when `take` with a busy device will give a batch; None where nothing is queued."""
-        ready_at = self._policy.ready_at(now)
-        return None if ready_at is None else _seconds(ready_at, "ready_at")
-
-    def oldest(self) -> float | None:
-        """Return when the oldest queued unit was queued; None where nothing is."""
-        return _seconds(self._policy.oldest(), "oldest") if self.queued_units else None
-
-    def record(self, batch: Batch, seconds: float) -> None:
-        """Learn how long a batch ran."""
-        self._policy.record(batch, seconds)
-
-    def lose(self, error: BaseException) -> None:
-        """Drop everything that is queued, and report `error`."""
-        self._report(error)
-        self._waiting.clear()
-        self.queued_units = self.queued_cost = 0
-        self.claims = Claims()
-
-    def _taken(self, batch: Batch) -> Batch:
-        requests, cost = set(), 0
-        for queued in batch.units:
-            self._remove(queued)
-            if queued.unit.key != batch.key:
-                raise BrokenPolicy(f"a batch of the key {batch.key!r:.100} holds a unit of {queued.unit.key!r:.100}")
-            requests.add(queued.request)
-            cost += queued.unit.cost
-        self.queued_cost -= cost
-        if self._policy.queued_units != self.queued_units:
-            counted, told = self.queued_units, self._policy.queued_units
-            raise BrokenPolicy(f"{counted} units are queued and queued_units says {told}: the others are lost")
-        if batch.cost != cost or batch.requests != len(requests):
-            return replace(batch, cost=cost, requests=len(requests))
+            raise BrokenScheduler(f"next returned {batch!r:.100}, which is no batch of units")
+        predicted_s = batch.predicted_s
+        if predicted_s is not None and not (isinstance(predicted_s, int | float) and isfinite(predicted_s)):
+            raise BrokenScheduler(f"predicted_s is {predicted_s!r:.100}, and should be seconds")
+        self._take(batch)
         return batch
 
-    def _remove(self, queued: QueuedUnit) -> None:
-        waiting = self._waiting.get(queued.request) if isinstance(queued, QueuedUnit) else None
-        if waiting is None or queued not in waiting:
-            raise BrokenPolicy(
-                f"a batch holds {queued!r:.100}, which does not wait: it ran, was dropped, or is no unit"
-            )
-        waiting.remove(queued)
-        self.claims.remove(queued)
-        self.queued_units -= 1
-        if not waiting:
-            del self._waiting[queued.request]
+    def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
+        """Note that a batch has left the device."""
+        self._ask(self._scheduler.ran, batch, seconds, now)
 
-    def _forget(self, request: Hashable) -> int:
-        dropped = self._waiting.pop(request, set())
-        self.queued_units -= len(dropped)
-        self.queued_cost -= sum(queued.unit.cost for queued in dropped)
-        for queued in dropped:
-            self.claims.remove(queued)
+    def cancel(self, request: QueuedRequest) -> int:
+        """Drop every queued unit of a request; return how many."""
+        dropped = self._forget(request)
+        if dropped:
+            self._ask(self._scheduler.cancel, request)
         return len(dropped)
 
+    def lose(self, error: BaseException) -> None:
+        """Drop everything that waits, report `error`, and go on with a new scheduler."""
+        self._report(error.__cause__ or error)
+        self._waiting.clear()
+        self._units.clear()
+        self.queued_units = self.queued_cost = 0
+        try:
+            scheduler = self._again()
+            for model, limits in self._models.items():
+                scheduler.add_model(model, limits)
+            self._scheduler = scheduler
+        except Exception:
+            log.exception("the scheduler cannot be made again; the old one is used on")
 
-def _seconds(value: object, what: str) -> float:
-    if not isinstance(value, int | float) or not isfinite(value):
-        raise BrokenPolicy(f"{what} is {value!r:.100}, and should be seconds")
-    return value
+    def _ask(self, call: Callable[..., Answer], *arguments: object) -> Answer:
+        try:
+            return call(*arguments)
+        except Exception as error:
+            raise BrokenScheduler(f"it raised {type(error).__name__}") from error
+
+    def _take(self, batch: Batch) -> None:
+        if batch.model not in self._models:
+            raise BrokenScheduler(f"a batch is of {batch.model!r:.100}, which is not served")
+        keys, cost = set(), 0
+        for queued in batch.units:
+            waiting = self._waiting.get(queued.request) if isinstance(queued, QueuedUnit) else None
+            if waiting is None or queued not in waiting:
+                raise BrokenScheduler(
+                    f"a batch holds {queued!r:.100}, which does not wait: it ran, was dropped, or is no unit"
+                )
+            if queued.request.model is not batch.model:
+                raise BrokenScheduler(f"a batch of {batch.model.id} holds a unit of {queued.request.model.id}")
+            keys.add(queued.unit.key)
+            waiting.remove(queued)
+            if not waiting:
+                del self._waiting[queued.request]
+            cost += queued.unit.cost
+        self._count(batch.model, -len(batch.units), -cost)
+        if len(keys) > 1:
+            raise BrokenScheduler(f"a batch mixes the keys {keys!r:.200}")
+        if batch.cost != cost:
+            raise BrokenScheduler(f"a batch says that it costs {batch.cost}, and its units cost {cost}")
+        left, (told, _) = self._units[batch.model], self._ask(self._scheduler.waiting, batch.model)
+        if told != left:
+            raise BrokenScheduler(f"{left} units of {batch.model.id} wait, and waiting says {told}: others are lost")
+
+    def _forget(self, request: QueuedRequest) -> set[QueuedUnit]:
+        dropped = self._waiting.pop(request, set())
+        self._count(request.model, -len(dropped), -sum(queued.unit.cost for queued in dropped))
+        return dropped
+
+    def _count(self, model: QueuedModel, units: int, cost: int) -> None:
+        self._units[model] += units
+        self.queued_units += units
+        self.queued_cost += cost

@@ -38,12 +38,20 @@ from sie_core.contracts.backend.status import (
     WorkerInfo,
 )
 from sie_core.contracts.backend.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
-from sie_core.contracts.device.batching import Batch, BatchLimits, BatchPolicy, QueuedUnit
 from sie_core.contracts.device.devices import Device, DeviceMemory, DeviceProbe
 from sie_core.contracts.device.faults import device_errors, device_fault
 from sie_core.contracts.device.memory import HeldModel, MemoryLimits, MemoryManager, Room
 from sie_core.contracts.device.preemption import preempted_by, preemption_point
 from sie_core.contracts.device.processor import Processor, processor
+from sie_core.contracts.device.scheduling import (
+    Batch,
+    BatchLimits,
+    QueuedModel,
+    QueuedRequest,
+    QueuedUnit,
+    QueueLimits,
+    Scheduler,
+)
 from sie_core.contracts.errors import (
     DeviceLost,
     FamilyUnfitError,
@@ -142,7 +150,6 @@ __all__ = [
     "Adapter",
     "Batch",
     "BatchLimits",
-    "BatchPolicy",
     "Box",
     "BrokerPlan",
     "Claim",
@@ -226,9 +233,12 @@ __all__ = [
     "Pull",
     "QueueError",
     "QueueFailure",
+    "QueueLimits",
     "QueueSettings",
     "QueueTransport",
     "QueueTransportFactory",
+    "QueuedModel",
+    "QueuedRequest",
     "QueuedUnit",
     "Reference",
     "ReferenceModel",
@@ -237,6 +247,7 @@ __all__ = [
     "ResolvedModel",
     "Room",
     "RunnerSpec",
+    "Scheduler",
     "Similarity",
     "Span",
     "SparseVector",

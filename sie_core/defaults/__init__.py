@@ -7,7 +7,6 @@ its module's name, so that another plugin can register the same thing.
 from types import ModuleType
 
 from sie_core.defaults import (
-    batch_policy,
     cluster_tier,
     cpu_device,
     hub_tier,
@@ -17,10 +16,11 @@ from sie_core.defaults import (
     output_dtypes,
     packages_tier,
     postprocessors,
+    scheduler,
 )
 
 BUILTINS: tuple[ModuleType, ...] = (
-    batch_policy,
+    scheduler,
     memory_manager,
     cpu_device,
     local_tier,

@@ -2,6 +2,5 @@
 
 from sie_core.engine.building import build_engine
 from sie_core.engine.engine import Engine
-from sie_core.engine.refusing import Refusing
 
-__all__ = ["Engine", "Refusing", "build_engine"]
+__all__ = ["Engine", "build_engine"]

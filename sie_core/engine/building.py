@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
-from sie_core.batching.checked import make_policy
 from sie_core.cache import WeightChain, build_chain
 from sie_core.catalog import Catalog, build_catalog, look
 from sie_core.catalog.configs.snapshot import listed_id
@@ -60,22 +58,19 @@ def build_engine(
         clock: Monotonic seconds.
 
     Raises:
-        PluginError: No such device, batch policy, memory manager, attention backend or runner; names those there are.
+        PluginError: No such device, scheduler, memory manager, attention backend or runner; names those there are.
         SettingsError: The catalog cannot be built.
     """
     faulty_probe = partial(plugins.faulty, "sie_device_probes")
     device = choose_device(settings.device, plugins.device_probes, faulty_probe)
-    if not (settings.priority_stream and device.asynchronous):
-        device = replace(device, priority_stream=None)
     require_attention_backend(settings.attention_backend, plugins.runners, device)
     require_runner(settings.runner, plugins.runners)
-    plugins.batch_policy(settings.batch_policy)  # one that is not there stops the start, not the first load
     catalog = build_catalog(settings, plugins) if catalog is None else catalog
     chain = build_chain(settings, plugins) if weights is None else weights
     metrics = EngineMetrics(detailed=settings.instrumentation)
     pressure = settings.memory_pressure_threshold_percent / 100
     # What calls back to a part that is made later finds it there: nothing runs before the engine starts.
-    pipeline = Pipeline(device, settings, lambda model: residency.free_for_run(model), timeouts, clock)
+    pipeline = Pipeline(device, settings, plugins, lambda model: residency.free_for_run(model), timeouts, clock)
     queues = pipeline.device.queue
     registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock, timeouts)
     memory = DeviceMemoryMeter(device, plugins.device_probes, settings.memory_limit_bytes, faulty_probe)
@@ -84,8 +79,8 @@ def build_engine(
     thread = MemoryThread(memory, timeouts.measure_s)
     lost = pipeline.device.mark_lost
     residency = Residency(manager, thread, registry, unloader, metrics, lost, timeouts, clock)
-    policies, threads = partial(make_policy, plugins, settings.batch_policy), compute_threads(cpu_budget())
-    loader = Loader(settings, plugins, chain, device, threads, metrics, residency, policies, timeouts, clock)
+    threads = compute_threads(cpu_budget())
+    loader = Loader(settings, plugins, chain, device, threads, metrics, residency, timeouts, clock)
     lifecycle = Lifecycle(registry, loader, residency, unloader, Estimates(device), queues, metrics, timeouts, clock)
     engine = Engine(
         device=device,

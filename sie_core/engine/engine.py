@@ -230,8 +230,8 @@ class Engine:
     def health(self) -> Health:
         """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
         live = self.pipeline.problem() or self.residency.problem()
-        policies = self.pipeline.device.health.policy_problem()
-        ready = live or self.admission.closed_because or self.preload.problem or policies
+        failing = self.pipeline.device.health.scheduler_problem()
+        ready = live or self.admission.closed_because or self.preload.problem or failing
         crowded = crowding(self.residency.measured, self.pressure)
         notes = [note for note in (self._note, self.catalog.note, crowded) if note]
         return Health(live, ready, (*notes, *self.registry.failing(), *self.lifecycle.notes(), *self.pipeline.notes()))

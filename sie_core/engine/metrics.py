@@ -136,7 +136,7 @@ class ModelMetrics:
         """Count a batch that ran."""
         self._batches.inc()
         self._batch_cost.observe(batch.cost)
-        self._batch_requests.observe(batch.requests)
+        self._batch_requests.observe(len({unit.request for unit in batch.units}))
         self._batch_seconds.observe(seconds)
         if self._detail:
             units, wait, prediction = self._detail

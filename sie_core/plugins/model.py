@@ -21,8 +21,8 @@ from sie_core.contracts import (
     WeightPackage,
     WeightTierFactory,
 )
-from sie_core.contracts.device.batching import BatchPolicyFactory
 from sie_core.contracts.device.memory import MemoryManagerFactory
+from sie_core.contracts.device.scheduling import SchedulerFactory
 from sie_core.contracts.model.weights import SAFETENSORS
 from sie_core.plugins.calls import Calls
 from sie_core.plugins.faults import Fault, Faults
@@ -65,7 +65,7 @@ class PluginSet:
     families: Mapping[str, ModelFamily] = field(default_factory=dict)
     runners: tuple[RunnerSpec, ...] = ()
     model_folders: tuple[Path, ...] = ()
-    batch_policies: Mapping[str, BatchPolicyFactory] = field(default_factory=dict)
+    schedulers: Mapping[str, SchedulerFactory] = field(default_factory=dict)
     memory_managers: Mapping[str, MemoryManagerFactory] = field(default_factory=dict)
     device_probes: tuple[DeviceProbe, ...] = ()
     weight_tiers: tuple[WeightTierFactory, ...] = ()
@@ -126,13 +126,13 @@ class PluginSet:
         self.faults.add(UNKNOWN if owner is None else str(owner), f"{what} {problem}", error)
         return what if owner is None else f"{what} of the {owner}"
 
-    def batch_policy(self, name: str) -> BatchPolicyFactory:
-        """Return the batch policy that `SIE_BATCH_POLICY` names.
+    def scheduler(self, name: str) -> SchedulerFactory:
+        """Return the scheduler that `SIE_SCHEDULER` names.
 
         Raises:
             PluginError: No plugin registered it; names those that are, and the broken plugins that may have had it.
         """
-        return self._chosen(self.batch_policies, "SIE_BATCH_POLICY", name, "batch policy")
+        return self._chosen(self.schedulers, "SIE_SCHEDULER", name, "scheduler")
 
     def memory_manager(self, name: str) -> MemoryManagerFactory:
         """Return the memory manager that `SIE_MEMORY_MANAGER` names.

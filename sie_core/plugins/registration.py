@@ -194,8 +194,8 @@ REGISTRATIONS: Mapping[str, Registration] = {
     ),
     "sie_runners": Registration("runners", "runner", RunnerSpec, lambda it: str(it.name), _runner, exclusive=False),
     "sie_model_folders": Registration("model_folders", "folder of model configs", Path, str, _folder, exclusive=False),
-    "sie_batch_policies": Registration(
-        "batch_policies", "batch policy", None, lambda it: str(it[0]), _factory, mapping=True, by_name=True
+    "sie_schedulers": Registration(
+        "schedulers", "scheduler", None, lambda it: str(it[0]), _factory, mapping=True, by_name=True
     ),
     "sie_memory_managers": Registration(
         "memory_managers", "memory manager", None, lambda it: str(it[0]), _factory, mapping=True, by_name=True

@@ -17,7 +17,7 @@ from sie_core.api.ops.status import own_profile
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.tasks import supervised
-from sie_core.engine import Engine, Refusing, build_engine
+from sie_core.engine import Engine, build_engine
 from sie_core.plugins import PluginSet
 from sie_core.server.examples import announcement
 from sie_core.serving.announcement import Announcement
@@ -82,10 +82,9 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         gate=gate,
         machine_profile=profile,
         browsers=browsers,
-        refusing=Refusing(engine),
     )
     server = HttpServer(
-        app, partial(error_response, scope={"path": "/v1/"}), SOCKETS, app.early, settings.http_keep_alive_s
+        app, partial(error_response, scope={"path": "/v1/"}), SOCKETS, keep_alive_s=settings.http_keep_alive_s
     )
     Drain(gate, settings.drain_timeout_s, server.stop).install()
     watch = CatalogWatch(

@@ -1,19 +1,15 @@
-"""How a connection begins to answer a request: it is refused at once, waits its turn, or gets a task."""
+"""How a connection begins to answer a request: at once, or when it is its turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from sie_core.contracts.operational import PROBES
 from sie_core.serving.exchanges import PEER, Peer, ReplyTransport
 from sie_core.serving.turns import Turns
-
-Early = Callable[[Any, bytes], tuple[int, Sequence[tuple[bytes, bytes]], bytes] | None]
-"""Takes the scope of a `POST` and its body; returns the status, headers and body of a refusal, or None."""
 
 
 class Beginning(HttpToolsProtocol):
@@ -21,14 +17,13 @@ class Beginning(HttpToolsProtocol):
 
     Args:
         arguments: Of uvicorn.
-        early: Refuses a request whose body came with its head; where it returns None, the application answers.
         turns: Begins lookups, and the requests of connections whose last one was refused, all of a server's.
         options: Of uvicorn.
     """
 
-    def __init__(self, *arguments: Any, turns: Turns | None = None, early: Early | None = None, **options: Any) -> None:
+    def __init__(self, *arguments: Any, turns: Turns | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._turns, self._early = turns or Turns(), early
+        self._turns = turns or Turns()
         self._refused = False  # whether the last answer was an error
         self._running: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the last that arrived."""
@@ -71,30 +66,5 @@ class Beginning(HttpToolsProtocol):
             self._answer(cycle)
 
     def _answer(self, cycle: RequestResponseCycle) -> None:
-        """Refuse a request at once, or start the task that answers it."""
-        whole = not (cycle.more_body or cycle.disconnected or cycle.waiting_for_100_continue)
-        if self._early is not None and whole and cycle.scope["method"] == "POST" and not self.flow.write_paused:
-            refusal = self._early(cycle.scope, bytes(cycle.body))
-            if refusal is not None:
-                self._refuse_early(cycle, *refusal)
-                return
+        """Start the task that answers a request."""
         super()._start_asgi_task(cycle, self.app)
-
-    def _refuse_early(
-        self, cycle: RequestResponseCycle, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
-    ) -> None:
-        assert self._reply is not None
-        lines = [STATUS_LINE[status]]
-        lines += [b"%s: %s\r\n" % header for header in (*cycle.default_headers, *headers)]
-        if not cycle.keep_alive:
-            lines.append(b"connection: close\r\n")
-        self.transport.write(b"".join((*lines, b"\r\n", body)))
-        self._reply.refused = cycle.response_started = cycle.response_complete = True
-        if not cycle.keep_alive:
-            self.transport.close()
-        cycle.on_response = _nothing  # the connection's own method, which would make a reference cycle
-        self.on_response_complete()
-
-
-def _nothing() -> None:
-    pass

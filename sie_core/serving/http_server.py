@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from sie_core.contracts import InferenceError
-from sie_core.serving.beginning import Early
 from sie_core.serving.bounds import CLOSE_S, KEEP_ALIVE_S, MAX_MESSAGE_BYTES
 from sie_core.serving.connections import Connection
 from sie_core.serving.listening import BACKLOG
@@ -38,7 +37,6 @@ class HttpServer(uvicorn.Server):
         app: The application.
         refusal: Makes the answer to bytes that cannot be read as a request.
         sockets: The paths that speak WebSocket.
-        early: Refuses requests before a task is made for them; see `Connection`.
         keep_alive_s: How long an idle connection is kept.
     """
 
@@ -47,10 +45,9 @@ class HttpServer(uvicorn.Server):
         app: ASGIApp,
         refusal: Callable[[InferenceError], Response],
         sockets: Collection[bytes] = (),
-        early: Early | None = None,
         keep_alive_s: int = KEEP_ALIVE_S,
     ) -> None:
-        connection = partial(Connection, refusal=refusal, turns=Turns(), sockets=sockets, early=early)
+        connection = partial(Connection, refusal=refusal, turns=Turns(), sockets=sockets)
         config = uvicorn.Config(
             app,
             http=connection,  # type: ignore[arg-type]

@@ -26,8 +26,8 @@ from sie_core.testing.adapter_checks import ADAPTER_CHECKS
 from sie_core.testing.loading import LoadedModel, find_device, fitting, load_model, samples
 from sie_core.testing.memory_checks import MEMORY_CHECKS
 from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
-from sie_core.testing.policy_checks import POLICY_CHECKS
 from sie_core.testing.queue_checks import QUEUE_CHECKS
+from sie_core.testing.scheduler_checks import SCHEDULER_CHECKS
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "tensorflow", "jax", "onnxruntime")
 """Libraries that discovery must not import: they take seconds, and `sie plugins` must take none."""
@@ -116,8 +116,8 @@ class _Kit:
         for name in report.registers.get("sie_model_families", ()):
             family = self.plugins.families[name]
             yield Check(f"family {name}", "its `load` can be imported", partial(_load_is_there, family))
-        for name in report.registers.get("sie_batch_policies", ()):
-            yield from _all(f"batch policy {name}", POLICY_CHECKS, self.plugins.batch_policies[name])
+        for name in report.registers.get("sie_schedulers", ()):
+            yield from _all(f"scheduler {name}", SCHEDULER_CHECKS, self.plugins.schedulers[name])
         for name in report.registers.get("sie_memory_managers", ()):
             yield from _all(f"memory manager {name}", MEMORY_CHECKS, self.plugins.memory_managers[name])
         for name in report.registers.get("sie_postprocessors", ()):

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import yaml
 from sie_fake.record import RECORD
 from sie_sdk.wire import unpack
 
+from sie_core.batching import scheduler
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, LoadWait, ModelStatus
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
@@ -228,7 +230,7 @@ class Engines:
         plugins = change(discover(read, BUILTINS))
         if self.hurried:
             plugins = replace(plugins, memory_managers={"lru": HURRIED})
-        # A run that a test holds would teach the policy that runs are slow, and a model's first would be a single unit.
+        # A run that a test holds teaches the scheduler that runs are slow, and a model's first would be a single unit.
         engine = build_engine(read, plugins, timeouts=replace(timeouts, cpu_batch_s=None), clock=clock)
         self.made.append(engine)
         return engine
@@ -250,6 +252,8 @@ async def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     """Engines that are closed with the test; what they hold is let go first."""
     for name in ("SIE_DEVICE", "SIE_PLUGINS", "SIE_PRELOAD_MODELS"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("SHARED_S", "PREEMPTIBLE_S"):  # as for `cpu_batch_s`
+        monkeypatch.setattr(scheduler, name, inf)
     made = Engines(tmp_path)
     yield made
     for hold in made.holds:

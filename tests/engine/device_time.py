@@ -1,4 +1,4 @@
-"""A device in virtual time: the real queue, scheduler and batch former; runs take what their cost says."""
+"""A device in virtual time: the real queue and scheduler; runs take what their cost says."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from sie_core.batching import BatchFormer
-from sie_core.batching.checked import CheckedPolicy
-from sie_core.batching.sharing.demand import Demand
-from sie_core.batching.sharing.scheduler import Scheduler
+from sie_core.batching import FairScheduler
+from sie_core.batching.checked import CheckedScheduler
 from sie_core.concurrency.leases import Leases
-from sie_core.contracts import BatchLimits, InferenceError, Unit
+from sie_core.contracts import BatchLimits, InferenceError, Priority, QueueLimits, Scheduler, Unit
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.on_device import OnDevice
@@ -29,11 +27,13 @@ PRICE_S = 0.00005
 class Model:
     """What the queue sees of a loaded model."""
 
-    def __init__(self, name: str = "test/model", run_s: float | None = 0.25, price_s: float = PRICE_S) -> None:
+    def __init__(
+        self, name: str = "test/model", run_s: float | None = 0.25, price_s: float = PRICE_S, weight: float = 1.0
+    ) -> None:
         self.id, self.price_s = name, price_s
         self.pace: Callable[[], float] = lambda: 1.0
         """Times what a run takes; asked before each."""
-        self.policy = CheckedPolicy(BatchFormer(BatchLimits(16384, 64, run_s, 0.01)))
+        self.limits = BatchLimits(16384, 64, run_s, weight)
         self.leases = Leases(lambda: 0.0)
         self.metrics = SimpleNamespace(ran=lambda *told: None, dropped=lambda *told: None)
 
@@ -50,6 +50,10 @@ class Asked:
     settled: bool = False
     ended: float | None = None
     client: str | None = None
+    priority: Priority | None = None
+    admitted: bool = False
+    more_cost: int = 0
+    began: float | None = None
     size: int = 0
     """Units."""
     request_id: str = "r"
@@ -71,24 +75,25 @@ class DeviceTime:
     """Of a forward pass: between two of them another batch may preempt it."""
     ahead: int = 1
     """Batches that it is given at once."""
-    beside: bool = False
-    """Whether it is given short ones beside a long one."""
-    runs_to_end: bool = False
-    """Whether nothing preempts a batch or runs beside it."""
+    make: Callable[[QueueLimits], Scheduler] = FairScheduler
     now: float = 0.0
     busy_s: float = 0.0
     """Seconds the device was at work."""
     batches: list[Any] = field(default_factory=list)
+    began: list[float] = field(default_factory=list)
+    """When each of them did."""
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _numbers: count[int] = field(default_factory=count)
     _running: bool = False
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(self.max_queued_cost, runs_to_end=self.runs_to_end)
+        limits = QueueLimits(self.max_queued_cost)
+        again = lambda: self.make(limits)  # noqa: E731
+        self.scheduler = CheckedScheduler(again(), again, _raise)
         clock = lambda: self.now  # noqa: E731
         health = DeviceHealth(60.0, clock)
-        on_device = OnDevice(self.ahead, health.unfinished, self.beside)
-        self.queue = DeviceQueue(self.scheduler, health, lambda model: None, clock, on_device)
+        on_device = OnDevice(self.ahead, health.unfinished)
+        self.queue = DeviceQueue(self.scheduler, health, lambda: None, clock, on_device)
 
     def add(self, model: Model) -> Model:
         """Serve a model."""
@@ -119,24 +124,17 @@ class DeviceTime:
         costs: list[int],
         timeout_s: float | None = None,
         client: str | None = None,
-        weight: float = 1.0,
+        priority: Priority | None = None,
         key: str = "k",
-        token: object = None,
     ) -> Asked:
         """Ask as a request does, with all its units at once."""
         deadline = None if timeout_s is None else self.now + timeout_s
-        asked = Asked(model, self.now, deadline, len(costs), client=client, size=len(costs))
+        asked: Any = Asked(model, self.now, deadline, len(costs), client=client, priority=priority, size=len(costs))
+        made = [Unit(place, cost, key, None) for place, cost in enumerate(costs)]
         try:
-            who = (asked if client is None else client, weight)
-            self.queue.admit(model, Demand(who, token or asked, deadline, sum(costs), sum(costs)))
+            self.queue.submit(asked, [FlightUnit(each, asked, index=each.item, made=each) for each in made])
         except InferenceError as error:
             asked.fail(error)
-            return asked
-        made = [Unit(place, cost, key, None) for place, cost in enumerate(costs)]
-        units = [
-            FlightUnit(each, asked, self.now, deadline, client, weight, index=each.item, made=each) for each in made
-        ]
-        self.queue.submit(model, units)
         return asked
 
     def _start(self) -> None:
@@ -149,11 +147,15 @@ class DeviceTime:
     def at_most_one_run(self) -> None:
         """Have the queue drop what is late, and run the next batch."""
         queue = self.queue
-        chosen, _ = queue.take()
+        chosen = queue.take()
         if chosen is None:
             return
         self._running = True
         self.batches.append(chosen)
+        self.began.append(self.now)
+        for unit in chosen.units:
+            if unit.request.began is None:
+                unit.request.began = self.now
         layer_s = _seconds(chosen) / self.layers
 
         def layers(left: int) -> None:
@@ -161,7 +163,7 @@ class DeviceTime:
                 self._running = False
                 self._end(chosen)
                 return
-            short = queue.preempting(chosen) if chosen.preemptible and left < self.layers else None
+            short = queue.preempting(chosen) if chosen.batch.preemptible and left < self.layers else None
             if short is None:
                 self._after(layer_s, lambda: layers(left - 1))
                 return
@@ -192,3 +194,7 @@ class DeviceTime:
 def _seconds(run: Run) -> float:
     model: Any = run.model
     return float(OVERHEAD_S + model.price_s * run.batch.cost) * float(model.pace())
+
+
+def _raise(error: BaseException) -> None:
+    raise error

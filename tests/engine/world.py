@@ -20,6 +20,7 @@ from sie_core.contracts import (
     MemoryLimits,
     MemoryManager,
     ModelConfig,
+    ModelFacts,
     OutOfDeviceMemory,
     Profile,
 )
@@ -204,10 +205,10 @@ class World:
         leases = Leases(self.loop.time)
         model = LoadedModel(
             resolved=fetched.resolved,
-            family=None,
+            family=SimpleNamespace(id="world"),
             adapter=adapter,
-            facts=SimpleNamespace(memory_bytes=size),
-            new_policy=lambda: None,
+            facts=ModelFacts(memory_bytes=size),
+            limits=None,
             metrics=None,
             converters=None,
             loras=Loras(

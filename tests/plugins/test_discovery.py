@@ -76,7 +76,7 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
         "t-active",
         family("t-one")
         + f"@hookimpl\ndef sie_model_folders(): return [Path({str(tmp_path / 'configs')!r})]\n"
-        + "@hookimpl\ndef sie_batch_policies(): return {'t-policy': list}\n"
+        + "@hookimpl\ndef sie_schedulers(): return {'t-scheduler': list}\n"
         + "@hookimpl\ndef sie_runners(): return [RunnerSpec('t-runner', 'm.Runner', 'm:R')]\n",
     )
 
@@ -84,7 +84,7 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
 
     assert plugins.families["t-one"].load == "m:f"
     assert plugins.model_folders == (tmp_path / "configs",)
-    assert plugins.batch_policies["t-policy"] is list
+    assert plugins.schedulers["t-scheduler"] is list
     assert [runner.name for runner in plugins.runners] == ["t-runner"]
     assert found(plugins, name) == PluginReport(
         name="t-active",
@@ -96,7 +96,7 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
             "sie_model_families": ("t-one",),
             "sie_runners": ("t-runner",),
             "sie_model_folders": (str(tmp_path / "configs"),),
-            "sie_batch_policies": ("t-policy",),
+            "sie_schedulers": ("t-scheduler",),
         },
     )
 
@@ -117,8 +117,8 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
         ("@hookimpl\ndef sie_model_families(): return 'pytorch'", ["returned 'pytorch' (str), not a list"]),
         ("@hookimpl\ndef sie_model_families(): return [claims]", ["at position 0, not a ModelFamily"]),
         ("@hookimpl\nasync def sie_model_families(): return []", ["(coroutine), not a list"]),
-        ("@hookimpl\ndef sie_batch_policies(): return ['a']", ["not a mapping of batch policy objects"]),
-        ("@hookimpl\ndef sie_batch_policies(): return {'a': 3}", ["factory is 3, which cannot be called"]),
+        ("@hookimpl\ndef sie_schedulers(): return ['a']", ["not a mapping of scheduler objects"]),
+        ("@hookimpl\ndef sie_schedulers(): return {'a': 3}", ["factory is 3, which cannot be called"]),
         (family("a.b"), ["a '.' would make it a class path"]),
         (family("t") + "claims = None", ["claims is None, which cannot be called"]),
         (family("t").replace("m:f", "m.f"), ["load is 'm.f', not a string like 'module:function'"]),
@@ -180,7 +180,7 @@ def test_a_strict_start_names_every_broken_plugin(distribution):
     ("hook", "noun"),
     [
         ("sie_model_families(): return [ModelFamily('same', 'm:f', claims)]", "model family"),
-        ("sie_batch_policies(): return {'same': list}", "batch policy"),
+        ("sie_schedulers(): return {'same': list}", "scheduler"),
         ("sie_output_dtypes(): return [OutputDtype('same', 's', list)]", "output dtype"),
         ("sie_postprocessors(): return [Postprocessor('same', 'dense', 'sparse', list)]", "postprocessor"),
         ("sie_weight_tiers(): return [WeightTierFactory('same', 1, list)]", "weight tier"),
@@ -238,15 +238,15 @@ def test_a_block_list_may_name_what_is_not_installed_and_says_so(caplog):
 
 
 def test_a_plugin_replaces_a_built_in_once_that_is_blocked(distribution):
-    name = distribution("t-policy", "@hookimpl\ndef sie_batch_policies(): return {'default': list}\n")
+    name = distribution("t-scheduler", "@hookimpl\ndef sie_schedulers(): return {'fair': list}\n")
 
-    with pytest.raises(PluginError, match="batch policy 'default'") as stopped:
+    with pytest.raises(PluginError, match="scheduler 'fair'") as stopped:
         discover(Settings(plugins=(name,)), BUILTINS)
-    remedy = "sie_core.defaults.batch_policy"
+    remedy = "sie_core.defaults.scheduler"
     assert f"SIE_PLUGINS_BLOCKED={remedy}" in str(stopped.value)
     plugins = discover(Settings(plugins=(name,), plugins_blocked=(remedy,)), BUILTINS)
 
-    assert plugins.batch_policies["default"] is list
+    assert plugins.schedulers["fair"] is list
 
 
 def test_a_broken_built_in_stops_the_start():
@@ -260,7 +260,7 @@ def test_the_built_ins_bring_what_a_server_needs():
     assert {report.name: report.state for report in plugins.reports if report.distribution == "sie-core"} == {
         module.__name__: "active" for module in BUILTINS
     }
-    assert "default" in plugins.batch_policies
+    assert "fair" in plugins.schedulers
     assert [tier.name for tier in sorted(plugins.weight_tiers, key=lambda t: t.order)] == [
         "baked",
         "local",
@@ -283,13 +283,13 @@ def test_every_hook_of_the_spec_has_a_row_and_every_row_a_hook():
     assert {name for name in vars(hookspecs) if name.startswith("sie_")} == set(REGISTRATIONS)
 
 
-def test_a_missing_batch_policy_names_those_there_are_and_the_broken_plugins(distribution):
+def test_a_missing_scheduler_names_those_there_are_and_the_broken_plugins(distribution):
     broken = distribution("t-broken", "1 / 0")
     plugins = discover(Settings(plugins=(broken,)), BUILTINS)
 
-    assert plugins.batch_policy("default") is plugins.batch_policies["default"]
-    with pytest.raises(PluginError, match=r"SIE_BATCH_POLICY='greedy'.*there are: default.*t-broken"):
-        plugins.batch_policy("greedy")
+    assert plugins.scheduler("fair") is plugins.schedulers["fair"]
+    with pytest.raises(PluginError, match=r"SIE_SCHEDULER='greedy'.*there are: fair.*t-broken"):
+        plugins.scheduler("greedy")
 
 
 def test_hook_calls_are_logged_only_on_request(caplog):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import threading
 import time
 import tracemalloc
 import wave
@@ -18,7 +17,6 @@ import pytest
 from sie_fake import RECORD
 from sie_fake.adapter import FakeAdapter
 from sie_fake.adapter import load as load_fake
-from sie_fake.device import FakeProbe, streams
 from sie_fake.record import read_journal
 
 from sie_core.contracts import (
@@ -264,21 +262,6 @@ def test_the_emulated_accelerator_returns_before_it_is_done_and_keeps_the_order(
     assert np.array_equal(other.finish(fast, second)[0].dense, encode(load(), "fast")[0])
     assert first.done()
     adapter.unload()
-
-
-def test_a_run_launched_with_priority_ends_while_the_usual_stream_of_the_accelerator_stands_still():
-    (device,) = FakeProbe().devices()
-    adapter, other = load("test/fake", device), load("test/other", device)
-    units = list(adapter.prepare([Item(text="a")], Task("encode", ("dense",), options={"latency_ms": 1.0})))
-    go_on = threading.Event()
-    with device.priority_stream():
-        holding, first = streams().current.submit(go_on.wait, 30), other.run(units)
-    usual = adapter.run(units)
-    with pytest.raises(TimeoutError):
-        usual.result(timeout=0.05)
-    go_on.set()
-    assert holding.result(timeout=30)
-    assert np.array_equal(usual.result(timeout=30)[0][0].dense, first.result(timeout=30)[0][0].dense)
 
 
 def test_the_record_tells_every_run_with_its_texts_in_order(tmp_path):

@@ -24,9 +24,9 @@ CULPRITS = {
 TRIED = {
     **CULPRITS,
     "postprocessor-that-raises": "the postprocessor 'postprocessor-that-raises' cannot be made (KeyError)",
-    "policy-of-junk": "the batch policy 'policy-of-junk' failed (BrokenPolicy)",
+    "scheduler-of-junk": "the scheduler 'scheduler-of-junk' failed (BrokenScheduler)",
 }
-"""What `sie plugins` finds out besides, with the policy chosen."""
+"""What `sie plugins` finds out besides, with the scheduler chosen."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_beside_them_the_embedded_model_answers_and_the_server_names_each(site, 
 
 
 def test_sie_plugins_names_each_and_says_so_with_its_status(sie, site, settings):
-    done = sie("plugins", "--json", site=site, SIE_BATCH_POLICY="policy-of-junk", **settings)
+    done = sie("plugins", "--json", site=site, SIE_SCHEDULER="scheduler-of-junk", **settings)
 
     assert done.returncode == 1
     found = failing(json.loads(done.stdout))

@@ -13,7 +13,7 @@ import pytest
 from sie_fake.adapter import FakeAdapter
 
 from sie_core import testing as kit
-from sie_core.batching import BatchFormer
+from sie_core.batching import FairScheduler
 from sie_core.contracts import (
     Batch,
     Device,
@@ -32,11 +32,11 @@ from sie_core.contracts import (
 )
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing import LoadedModel, checks_of, conformance, policy_checks
+from sie_core.testing import LoadedModel, checks_of, conformance, scheduler_checks
 from sie_core.testing.adapter_checks import ADAPTER_CHECKS
 from sie_core.testing.loading import fitting, samples
 from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
-from sie_core.testing.policy_checks import POLICY_CHECKS
+from sie_core.testing.scheduler_checks import SCHEDULER_CHECKS
 
 test_sie_fake_conforms = conformance("sie-fake")
 test_sie_core_conforms = conformance("sie-core")
@@ -297,111 +297,126 @@ def run_check(name: str, model: LoadedModel, items: Sequence[Item] | None = None
     check(model, items or samples())
 
 
-class IgnoresCost(BatchFormer):
-    def __init__(self, limits):
-        super().__init__(type(limits)(10**9, limits.max_requests, None, limits.max_wait_s))
+class IgnoresCost(FairScheduler):
+    def add_model(self, model, limits):
+        super().add_model(model, replace(limits, max_cost=10**9))
 
 
-class IgnoresRequests(BatchFormer):
-    def __init__(self, limits):
-        super().__init__(type(limits)(limits.max_cost, 10**9, None, limits.max_wait_s))
+class IgnoresRequests(FairScheduler):
+    def add_model(self, model, limits):
+        super().add_model(model, replace(limits, max_requests=10**9, max_cost=64))
 
 
-class DearestFirst(BatchFormer):
-    def take(self, now, device_busy, most_s=None):
-        batch = super().take(now, device_busy)
-        return batch and Batch(batch.units[::-1], batch.key, batch.cost, batch.predicted_s)
+class DearestFirst(FairScheduler):
+    def next(self, now, *, ahead=False, within=None):
+        batch = super().next(now, ahead=ahead, within=within)
+        return batch and replace(batch, units=batch.units[::-1])
 
 
-class RunsTheCancelled(BatchFormer):
+class RunsTheCancelled(FairScheduler):
     def cancel(self, request):
         return 0
 
 
-class ForgetsDeadlines(BatchFormer):
-    def expire(self, now):
-        return set()
+class ForgetsDeadlines(FairScheduler):
+    def late(self, now):
+        return []
 
 
-class WaitsWhileIdle(BatchFormer):
-    def take(self, now, device_busy, most_s=None):
-        return super().take(now, True)
+class WaitsWhileIdle(FairScheduler):
+    def next(self, now, *, ahead=False, within=None):
+        return super().next(now, ahead=True)
+
+
+class OfAnotherVersion(FairScheduler):
+    version = 2
 
 
 class LastComeFirstServed:
     """Serves the newest unit first, so an old one may wait for ever."""
 
+    version = 1
+
     def __init__(self, limits):
         self.units = []
 
-    def add(self, units):
+    def add_model(self, model, limits):
+        pass
+
+    def add(self, request, units, now):
         self.units += units
 
-    def take(self, now, device_busy, most_s=None):
+    def next(self, now, *, ahead=False, within=None):
         unit = self.units.pop()
-        return Batch((unit,), unit.unit.key, unit.unit.cost, None)
+        return Batch(unit.request.model, (unit,), unit.unit.cost)
 
-    @property
-    def queued_units(self):
-        return len(self.units)
+    def ran(self, batch, seconds, now):
+        pass
+
+    def waiting(self, model):
+        return sum(each.request.model is model for each in self.units), 0
 
 
-class SharesItsQueue(BatchFormer):
-    """Policies of one factory that are one queue, as a class attribute makes it."""
+class SharesItsQueue(FairScheduler):
+    """Schedulers of one factory that are one queue, as a class attribute makes it."""
 
-    made: list[BatchFormer] = []  # noqa: RUF012 - the fault
+    made: list[FairScheduler] = []  # noqa: RUF012 - the fault
 
     def __new__(cls, limits):
         cls.made = cls.made or [super().__new__(cls)]
         return cls.made[0]
 
     def __init__(self, limits):
-        if not hasattr(self, "_limits"):
+        if not hasattr(self, "_models"):
             super().__init__(limits)
 
+    def add_model(self, model, limits):
+        if model not in self._models:
+            super().add_model(model, limits)
 
-class MultipliesUnits(BatchFormer):
+
+class MultipliesUnits(FairScheduler):
     """Counts what is not there, so that a loop over its queue never ends."""
 
-    @property
-    def queued_units(self):
-        added = self._queue._next_ticket
-        return 10**9 - added if added else 0
+    def waiting(self, model):
+        units, cost = super().waiting(model)
+        return (10**9 - units if units else 0), cost
 
 
-class Hangs(BatchFormer):
-    def take(self, now, device_busy, most_s=None):
+class Hangs(FairScheduler):
+    def next(self, now, *, ahead=False, within=None):
         threading.Event().wait()
 
 
-@pytest.mark.parametrize("policy", [SharesItsQueue, MultipliesUnits, Hangs])
-def test_a_batch_policy_that_grows_or_hangs_fails_its_checks_in_bounded_time(policy, monkeypatch):
-    monkeypatch.setattr(policy_checks, "CHECK_LIMIT_S", 0.2 if policy is Hangs else 60)
+@pytest.mark.parametrize("faulty", [SharesItsQueue, MultipliesUnits, Hangs])
+def test_a_scheduler_that_grows_or_hangs_fails_its_checks_in_bounded_time(faulty, monkeypatch):
+    monkeypatch.setattr(scheduler_checks, "CHECK_LIMIT_S", 0.2 if faulty is Hangs else 60)
     failed = 0
-    for check in POLICY_CHECKS:
+    for check in SCHEDULER_CHECKS:
         try:
-            check(policy)
+            check(faulty)
         except AssertionError:
             failed += 1
     assert failed
 
 
 @pytest.mark.parametrize(
-    ("policy", "check"),
+    ("faulty", "check"),
     [
         (IgnoresCost, "every_unit_runs_once_and_within_the_limits"),
         (IgnoresRequests, "every_unit_runs_once_and_within_the_limits"),
         (DearestFirst, "every_unit_runs_once_and_within_the_limits"),
+        (OfAnotherVersion, "every_unit_runs_once_and_within_the_limits"),
         (RunsTheCancelled, "cancelled_units_never_run"),
         (ForgetsDeadlines, "late_requests_never_run"),
         (WaitsWhileIdle, "an_idle_device_never_waits"),
         (LastComeFirstServed, "nothing_starves"),
     ],
 )
-def test_a_faulty_batch_policy_fails_the_check_that_is_for_it(policy, check):
-    (found,) = [each for each in POLICY_CHECKS if each.__name__ == check]
+def test_a_faulty_scheduler_fails_the_check_that_is_for_it(faulty, check):
+    (found,) = [each for each in SCHEDULER_CHECKS if each.__name__ == check]
     with pytest.raises(AssertionError) as failed:
-        found(policy)
+        found(faulty)
     assert str(failed.value)
 
 

@@ -1,4 +1,4 @@
-"""A family and a batch policy written outside the tree: installed by pip, they serve without a line of the core."""
+"""A family and a scheduler written outside the tree: installed by pip, they serve without a line of the core."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from sie_sdk import SIEClient
 from tests.plugins.outside import DATA, environment, run, server
 
 FAMILY = DATA / "outside_family" / "sie_test_outside_family" / "__init__.py"
-OUTSIDE = ("outside_family", "outside_policy")
+SCHEDULER = DATA / "outside_scheduler" / "sie_test_outside_scheduler" / "__init__.py"
+OUTSIDE = ("outside_family", "outside_scheduler")
 
 
 @pytest.fixture(scope="module")
 def url(install, tmp_path_factory):
-    """A server with both packages installed, which forms batches as the outside policy says."""
-    lists = {"SIE_PLUGINS": "letters,one-by-one", "SIE_BATCH_POLICY": "one-by-one", "SIE_TRACE_HOOKS": "true"}
+    """A server with both packages installed, whose work the outside scheduler orders."""
+    lists = {"SIE_PLUGINS": "letters,fifo", "SIE_SCHEDULER": "fifo", "SIE_TRACE_HOOKS": "true"}
     folder = tmp_path_factory.mktemp("server")
     with server(["--preload", "outside/letters"], folder, environment(install(*OUTSIDE), **lists)) as address:
         yield address
@@ -64,28 +65,22 @@ def test_the_server_lists_it_with_its_distribution(url):
     assert report["registers"]["sie_model_families"] == ["letters"]
 
 
-def test_a_batch_policy_from_outside_forms_the_batches(url, sie_server):
-    body = {"input": ["a", "b", "c", "d", "e"]}
-    ours = sie_server(preload_models="sie-fake/dense", plugins="fake")
-    counted = []
-    for _ in range(2):  # what a unit takes is measured with the first batch
-        httpx.post(f"{ours.url}/v1/embeddings", json={"model": "sie-fake/dense", **body}, timeout=60).raise_for_status()
-        counted.append(ours.engine.metrics.registry.get_sample_value("sie_batches_total", {"model": "sie-fake/dense"}))
+def test_a_scheduler_from_outside_orders_the_work(url, tmp_path):
+    assert len(SCHEDULER.read_text().splitlines()) <= 60
+    body = {"model": "outside/letters", "input": ["a", "b", "c", "d", "e"]}
     before = batches(url)
-
-    answer = httpx.post(f"{url}/v1/embeddings", json={"model": "outside/letters", **body}, timeout=60)
-
-    assert answer.status_code == 200
-    assert counted[1] - counted[0] == 1
-    assert batches(url) - before == 5
+    httpx.post(f"{url}/v1/embeddings", json=body, timeout=60).raise_for_status()
+    assert batches(url) - before == 1
+    told = httpx.get(f"{url}/v1/plugins", timeout=60).json()["plugins"]
+    assert [each["registers"] for each in told if each["name"] == "fifo"] == [{"sie_schedulers": ["fifo"]}]
 
 
-def test_a_batch_policy_that_nobody_registered_stops_the_start(sie):
-    done = sie("serve", "--port", "0", SIE_PLUGINS="fake", SIE_BATCH_POLICY="greedy")
+def test_a_scheduler_that_nobody_registered_stops_the_start(sie):
+    done = sie("serve", "--port", "0", SIE_PLUGINS="fake", SIE_SCHEDULER="greedy")
 
     assert done.returncode != 0
-    assert "SIE_BATCH_POLICY='greedy'" in done.stderr
-    assert "there are: default" in done.stderr
+    assert "SIE_SCHEDULER='greedy'" in done.stderr
+    assert "there are: fair" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -93,7 +88,7 @@ def test_the_kit_finds_them_conforming(install, tmp_path):
     (tmp_path / "test_them.py").write_text(
         "from sie_core.testing import conformance\n\n"
         'test_family = conformance("sie-test-outside-family")\n'
-        'test_policy = conformance("sie-test-outside-policy")\n'
+        'test_scheduler = conformance("sie-test-outside-scheduler")\n'
     )
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_them.py"]

@@ -85,7 +85,7 @@ def test_a_taken_port_is_told_with_the_way_out(process_state: None) -> None:
         ([], {"SIE_HTTP_PORT": "99999"}, "SIE_HTTP_PORT='99999'"),
         (["--port", "http"], {}, "--port"),
         (["--port", "0", "--device", "cuda:99"], {}, "cuda:99"),
-        (["--port", "0"], {"SIE_BATCH_POLICY": "nosuch"}, "nosuch"),
+        (["--port", "0"], {"SIE_SCHEDULER": "nosuch"}, "nosuch"),
         (["--port", "0"], {"HF_TOKEN": "hf_é"}, "HF_TOKEN=(a secret)"),
     ],
 )

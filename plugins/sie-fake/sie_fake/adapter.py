@@ -31,7 +31,7 @@ from sie_core.contracts import (
     Token,
     Unit,
 )
-from sie_fake.device import streams
+from sie_fake.device import stream
 from sie_fake.faults import LoadFaults, RunFaults, crash, exhaust, poison, wait_while_held
 from sie_fake.inputs.rows import Reader, Row, show_words
 from sie_fake.loras import FakeFactors, load_lora
@@ -94,8 +94,7 @@ class FakeAdapter(Adapter):
         working = allocate(cost * self._bytes_per_cost, self._device)
         if not self._device.asynchronous:
             return self._compute(rows, cost, working)
-        stream = streams().current
-        return stream.submit(self._compute, rows, cost, working, stream.pause)
+        return stream().submit(self._compute, rows, cost, working)
 
     def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
         """Wait for the emulated accelerator."""

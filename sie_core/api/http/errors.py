@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
 
-Reply = tuple[int, list[tuple[bytes, bytes]], bytes]
-"""A whole reply: its status, its headers, its body."""
-
-
-def error_reply(error: InferenceError, scope: Scope) -> Reply:
-    """Render `error` as `error_response` does, as what is sent."""
-    response = error_response(error, scope)
-    return response.status_code, response.raw_headers, bytes(response.body)
-
-
 def error_response(error: InferenceError, scope: Scope, headers: dict[str, str] | None = None) -> Response:
     """Render `error` for the client of a request, with `Retry-After` where a retry may help."""
     headers, envelope = dict(headers or {}), envelope_of(scope)

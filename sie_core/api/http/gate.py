@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from sie_core.api.http.limits import MOST_BODIES
 from sie_core.api.http.waiting import WaitingPlaces
-from sie_core.batching.sharing.promises import Promises
+from sie_core.batching.booking import Booking
 from sie_core.contracts import InferenceError
 from sie_core.settings import Settings
 
@@ -68,7 +68,7 @@ class Gate:
         self._clock = clock
         # Places that become free a second, as of a time.
         self._rate, self._rate_at = 0.0, clock()
-        self._promises = Promises()
+        self._booking = Booking()
 
     @classmethod
     def of(cls, settings: Settings) -> Gate:
@@ -81,11 +81,6 @@ class Gate:
         return self._open
 
     @property
-    def has_room(self) -> bool:
-        """Whether `enter` admits whoever comes."""
-        return self._open and self._in_flight - self._waiting.requests < self._limit
-
-    @property
     def in_flight(self) -> int:
         """Requests admitted and not yet answered."""
         return self._in_flight
@@ -95,13 +90,8 @@ class Gate:
         """Requests answered a second, of late."""
         return self._rate_now(self._clock())
 
-    def enter(self, sender: Hashable = None) -> None:
+    def enter(self) -> None:
         """Admit one request; `leave` must follow.
-
-        Args:
-            sender: Equal for a request and the same request sent again (address, path, Content-Length); other requests
-                may have it too. A request that comes back when it was told to is admitted beyond the limit if need be,
-                up to twice the limit.
 
         Raises:
             InferenceError: `QUEUE_UNAVAILABLE` while draining, `QUEUE_FULL` with too many requests in flight, with the
@@ -110,17 +100,12 @@ class Gate:
         if not self._open:
             raise InferenceError("QUEUE_UNAVAILABLE", "The server is shutting down; retry on another one.")
         at_work = self._in_flight - self._waiting.requests
-        if at_work >= self._limit and (at_work >= 2 * self._limit or not self._promises.keep(sender, self._clock())):
+        if at_work >= self._limit:
             self.refused += 1
             message = f"{self._limit} requests are in flight already ({self._setting}); retry shortly."
-            raise InferenceError("QUEUE_FULL", message, retry_after_s=self._come_back_s(sender, at_work))
+            raise InferenceError("QUEUE_FULL", message, retry_after_s=self._come_back_s(at_work))
         self._in_flight += 1
         self._idle.clear()
-
-    def refuse(self, sender: Hashable) -> None:
-        """Raise `QUEUE_FULL` where `enter` would for want of a place; it is to be called where this does not."""
-        if self._open and not self.has_room and not self._promises.is_due(sender, self._clock()):
-            self.enter(sender)
 
     def hold(self, size: int, client: Hashable = None, before: int = 0) -> None:
         """Count `size` more bytes of the body of an admitted request, until it leaves.
@@ -168,12 +153,12 @@ class Gate:
     def _rate_now(self, now: float) -> float:
         return self._rate * exp((self._rate_at - now) / MEMORY_S)
 
-    def _come_back_s(self, sender: Hashable, at_work: int) -> float | None:
+    def _come_back_s(self, at_work: int) -> float | None:
         now = self._clock()
         rate = self._rate_now(now)
         if rate < LEAST_RATE:
             return None
-        return self._promises.make(sender, now + (at_work - self._limit) / rate, 1 / rate, now)
+        return self._booking.retry_after_s(now, (at_work - self._limit) / rate, 1 / rate)
 
     def track(self, work: Endable) -> None:
         """Register the work for a request, for `abandon`; `untrack` must follow."""

@@ -6,7 +6,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sie_core import __version__
 from sie_core.api.body.body import HELD
 from sie_core.api.http.browsers import Browsers
-from sie_core.api.http.errors import Reply, error_reply, error_response
+from sie_core.api.http.errors import error_response
 from sie_core.api.http.gate import Gate
 from sie_core.api.ops.metrics import HttpMetrics
-from sie_core.api.request import FIELDS, HEADERS, RequestHeaders
+from sie_core.api.request import HEADERS, RequestHeaders
 from sie_core.auth import Auth
 from sie_core.concurrency.pacing import LARGE_BYTES, PACING, PIECE_BYTES
 from sie_core.contracts import InferenceError
@@ -29,8 +29,6 @@ from sie_core.logs import ACCESS, RequestFields, current_request
 log = logging.getLogger("sie_core.http")
 access_log = logging.getLogger(ACCESS)
 
-REFUSES_S: Final = 1.0
-"""How long after a request that found the queue full others are likely to."""
 PIECE: Final = 1_048_576
 """The most bytes of a body that the connection gets at once."""
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -128,12 +126,6 @@ class RequestMiddleware:
         self._metrics = metrics
         self._admitted = admitted
         self._refusal_of = refusal_of
-        self._refused_at = -REFUSES_S
-
-    @property
-    def refuses(self) -> bool:
-        """Whether a queue was too full for a request a moment ago, as it is likely to be for others."""
-        return time.monotonic() - self._refused_at < REFUSES_S
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -141,7 +133,8 @@ class RequestMiddleware:
             await self._pass_on(scope, receive, send)
             return
         admitted = self._admitted(scope)
-        given, fields = known(scope)
+        given = scope[HEADERS] = RequestHeaders(scope["headers"])
+        fields = _fields(given)
         token = current_request.set(fields)
         exchange = Exchange(scope, send, self._headers(given, fields, admitted), self._api.gate)
         try:
@@ -177,7 +170,7 @@ class RequestMiddleware:
             if not admitted:
                 await self._app(exchange.scope, receive, exchange.reply)
                 return
-            self._api.gate.enter(sender(exchange.scope, given))
+            self._api.gate.enter()
             try:
                 await self._app(exchange.scope, receive, exchange.reply)
             finally:
@@ -199,8 +192,6 @@ class RequestMiddleware:
             await self._refuse(exchange, receive, InferenceError("INTERNAL_ERROR", message))
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: InferenceError) -> None:
-        if error.code == "QUEUE_FULL":
-            self._refused_at = time.monotonic()
         response = self._refusal_of(error, exchange.scope)
         await response(exchange.scope, receive, exchange.reply)
 
@@ -215,22 +206,6 @@ class RequestMiddleware:
             headers += [(b"x-sie-served-by", b"local"), (b"x-sie-runtime-instance", self._api.instance.encode())]
         return headers
 
-    def refusal(self, scope: Scope, error: InferenceError, started: float, held: int) -> Reply:
-        """Make the reply to a request for a model that is refused before a task answers it, and record it.
-
-        Args:
-            scope: Of the request.
-            error: Why.
-            started: `time.monotonic()` seconds.
-            held: Bytes of its body.
-        """
-        given, fields = known(scope)
-        self._refused_at = time.monotonic()
-        status, headers, body = error_reply(error, scope)
-        PACING.answered(held + len(body))
-        self._record(scope, fields, True, status, time.monotonic() - started, len(body))
-        return status, [*headers, *self._headers(given, fields, True)], body
-
     def _record(
         self, scope: Scope, fields: RequestFields, admitted: bool, status: int, seconds: float, size: int
     ) -> None:
@@ -241,14 +216,6 @@ class RequestMiddleware:
         level = logging.INFO if admitted or status >= 500 else logging.DEBUG
         extra = {"latency_ms": round(seconds * 1000, 2)}
         access_log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
-
-
-def known(scope: Scope) -> tuple[RequestHeaders, RequestFields]:
-    """Return the headers of a request and what its log lines tell, read once."""
-    if FIELDS not in scope:
-        scope[HEADERS] = RequestHeaders(scope["headers"])
-        scope[FIELDS] = _fields(scope[HEADERS])
-    return scope[HEADERS], scope[FIELDS]
 
 
 def _fields(headers: Headers) -> RequestFields:
@@ -265,11 +232,6 @@ def _new_id() -> str:
 
 def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "unmatched")
-
-
-def sender(scope: Scope, headers: Headers) -> Hashable:
-    """Return what a request that is sent again has in common with itself, as far as its head tells."""
-    return _address(scope), scope["path"], headers.get("content-length")
 
 
 def _address(scope: Scope) -> str | None:

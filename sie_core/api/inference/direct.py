@@ -6,7 +6,6 @@ middleware. That costs several times the work of the endpoint, which takes the p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -15,7 +14,6 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sie_core.api.http.errors import Reply
 from sie_core.api.paths.canonical import canonicalise, without_last_slash
 from sie_core.api.request import HEADERS
 
@@ -74,8 +72,6 @@ class DirectApp(FastAPI):
         super().__init__(**options)
         self._direct_routes = routes
         self._direct = direct
-        self.early: Callable[[Scope, bytes], Reply | None] | None = None
-        """Refuses a request whose body has come whole, or returns None; None where nothing is refused early."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

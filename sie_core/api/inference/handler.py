@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -31,18 +30,6 @@ from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest,
 from sie_core.logs import request_fields
 
 Endpoint = Callable[..., Coroutine[Any, Any, Response]]
-READ: Final = "sie.read"
-"""The key of a request's scope with its `Read`, where it was read before its handler was called."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A request that was read."""
-
-    call: Call
-    body: BaseModel
-    asked: Any
-    """The request to the backend."""
 
 
 def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
@@ -86,11 +73,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
     Raises:
         InferenceError: Every way it can fail; `param` is the field's path in the body.
     """
-    early: Read | None = request.scope.pop(READ, None)
-    if early is None:
-        call = read_call(api, request.scope, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
-    else:
-        call = early.call
+    call = read_call(api, request.scope, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
     if path_model is not None:
         check_model_id(path_model)
     data = await read_body(request, api.settings.max_request_body_bytes, api.gate, api.body_threads, call.deadline)
@@ -98,10 +81,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
     operation = chosen if isinstance(chosen, Operation) else await chosen(api, call, data)
     if operation.envelope is not None:
         request.scope[ENVELOPE] = operation.envelope
-    found = early
-    if found is None:
-        found = await api.body_threads.run(len(data), partial(read, api, call, operation, data))
-    body, asked = found.body, found.asked
+    body, asked = await api.body_threads.run(len(data), partial(_read, api, call, operation, data))
     try:
         work, peer = operation.run(api.backend, body, asked), request.scope.get(PEER)
         reply = await answer(work, api.gate, request.receive, call.deadline, peer)
@@ -117,8 +97,8 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
     return response(content, headers, call.reply_type, api.body_threads)
 
 
-def read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> Read:
-    """Read a body, and make the request to the backend.
+def _read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> tuple[BaseModel, Any]:
+    """Read a body, and make the request to the backend; return both.
 
     Raises:
         InferenceError: `INVALID_INPUT`, naming the first field at fault in `param`.
@@ -136,7 +116,7 @@ def read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> Read
             _complete(asked, machine_profile=call.capacity.profile, resource_pool=call.capacity.pool)
     else:
         _complete(asked, load_wait=wait)
-    return Read(call, body, asked)
+    return body, asked
 
 
 def _complete(asked: Any, **said: Any) -> None:

@@ -94,7 +94,7 @@ async def score_pairs(backend: InferenceBackend, body: VllmScoreBody, asked: Inf
         items = [asked.items[place] for place in of]
         async with room:
             try:
-                return await backend.infer(replace(asked, query=Item(text=query), items=items, slices=len(places)))
+                return await backend.infer(replace(asked, query=Item(text=query), items=items))
             except InferenceError as error:
                 raise _about(error, of) from None
 

@@ -104,6 +104,7 @@ def parse_config(data: object, *, source: str, folder: Path | None, text: str = 
         tasks=parsed.tasks.model_dump(exclude_none=True),
         max_sequence_length=parsed.max_sequence_length,
         accept_token_ids=parsed.accept_token_ids,
+        weight=parsed.weight,
         trust_remote_code=parsed.trust_remote_code,
         profiles=_profiles(parsed.profiles, source),
         loras={

@@ -180,6 +180,7 @@ class ModelFile(Strict):
     remote_backed: bool = False
     routing: Routing | None = None
     pool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,128}$"), AfterValidator(str.lower)] | None = None
+    weight: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     inputs: Inputs = Inputs()
     tasks: Tasks = Tasks()
     max_sequence_length: Annotated[int, Field(ge=1)] | None = None

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from sie_core.batching.checked import make_policy
+from sie_core.batching.checked import BrokenScheduler, make_scheduler
 from sie_core.cache import build_chain
 from sie_core.catalog import choose_family, open_folder
 from sie_core.contracts import (
@@ -23,6 +23,7 @@ from sie_core.contracts import (
     PluginError,
     Profile,
     QueuedUnit,
+    QueueLimits,
     ResolvedModel,
     Unit,
     WeightRequest,
@@ -33,6 +34,7 @@ from sie_core.plugins import PluginSet
 from sie_core.plugins.selection import choose_device
 from sie_core.postprocess.converters import Converters
 from sie_core.settings import Settings, SettingsError
+from sie_core.testing.scheduler_checks import Asked
 
 MODEL = "sie/checkup"
 CARDS = (
@@ -46,7 +48,7 @@ DIMS = 8
 def try_out(settings: Settings, plugins: PluginSet) -> list[str]:
     """Try what plugins registered; return why settings that name parts of them cannot be used."""
     refused = []
-    for part in (_folder, _tiers, _claims, _device, _policy, _memory, _postprocessors):
+    for part in (_folder, _tiers, _claims, _device, _scheduler, _memory, _postprocessors):
         try:
             part(settings, plugins)
         except (PluginError, SettingsError) as error:
@@ -76,15 +78,15 @@ def _device(settings: Settings, plugins: PluginSet) -> None:
     DeviceMemoryMeter(device, plugins.device_probes, None, report).measure()
 
 
-def _policy(settings: Settings, plugins: PluginSet) -> None:
-    limits = BatchLimits(max_cost=64, max_requests=4, max_run_s=None, max_wait_s=0.01)
-    with suppress(ModelLoadError):  # it cannot be made, and that is noted
-        policy = make_policy(plugins, settings.batch_policy, limits)
-        try:
-            policy.add([QueuedUnit(Unit(0, 1, "key", None), MODEL, 0.0)])
-            policy.take(0.0, device_busy=False)
-        except Exception as error:
-            policy.lose(error)
+def _scheduler(settings: Settings, plugins: PluginSet) -> None:
+    scheduler = make_scheduler(plugins, settings.scheduler, QueueLimits(max_cost=64))
+    request = Asked(MODEL)
+    try:
+        scheduler.add_model(request.model, BatchLimits(max_cost=64, max_requests=4))
+        scheduler.add(request, [QueuedUnit(Unit(0, 1, "key", None), request)], 0.0)
+        scheduler.next(0.0)
+    except BrokenScheduler as error:
+        scheduler.lose(error)
 
 
 def _memory(settings: Settings, plugins: PluginSet) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sie_sdk.wire import pack, unpack
 
-from sie_core.batching.sharing.demand import fingerprint
 from sie_core.catalog import Catalog
 from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.info import describe
@@ -156,7 +155,7 @@ class QueueBackend:
             to.resource_pool,
             to.profile,
         )
-        flight = await self._carry(packed, to, request.deadline, lambda: fingerprint(request))
+        flight = await self._carry(packed, to, request.deadline)
         return _reply(flight, 1000 * (time.monotonic() - arrived))
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
@@ -250,13 +249,11 @@ class QueueBackend:
         if not self.provisioning.lanes.workers(to.lane) and self._dispatcher.problem is None:
             await self.provisioning.wait(to.lane, wait, self._left_s(deadline))
 
-    async def _carry(
-        self, packed: Packed, to: Destination, deadline: float | None, token: Callable[[], Hashable]
-    ) -> Flight:
+    async def _carry(self, packed: Packed, to: Destination, deadline: float | None) -> Flight:
         left_s, slices = self._left_s(deadline), -(-len(packed.items) // MOST_ITEMS)
         queued = min(slices, MOST_QUEUED)
         cost = size_of(packed.items) * queued / slices
-        ticket, answered = self.admission.enter(to.lane, to.subject, cost, left_s, token), False
+        ticket, answered = self.admission.enter(to.lane, to.subject, cost, left_s), False
         try:
             flight = await self._dispatcher.carry(packed, left_s, _trace())
             answered = True
@@ -291,7 +288,7 @@ class QueueBackend:
             subject=to.subject,
             config_epoch=to.config_epoch,
         )
-        flight = await self._carry(packed, to, request.deadline, lambda: request.request_id)
+        flight = await self._carry(packed, to, request.deadline)
         return _items(flight)
 
 

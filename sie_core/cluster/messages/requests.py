@@ -15,7 +15,7 @@ from sie_core.cluster.messages.frames import FrameError
 from sie_core.contracts import InferenceRequest, Item, LoadWait, Media, ReplyForm
 
 OF_THE_HEAD = frozenset(
-    {"model", "operation", "items", "request_id", "deadline", "query", "client", "priority", "slices"}
+    {"model", "operation", "items", "request_id", "deadline", "query", "client", "priority"}
     | {"machine_profile", "resource_pool"}
 )
 """Fields of a request that travel elsewhere: in the head, or as items."""
@@ -92,7 +92,7 @@ def read_request(
     """Read a slice as a request of its own.
 
     Args:
-        head: `model`, `operation`, `request_id`, `client`, `priority`, `slices`, and `left_s`: seconds until nobody
+        head: `model`, `operation`, `request_id`, `client`, `priority`, and `left_s`: seconds until nobody
             wants the answer, None for ever.
         shared: From `pack_shared`.
         items: From `pack_item`.
@@ -118,7 +118,6 @@ def read_request(
             request_id=head["request_id"],
             client=head.get("client"),
             priority=head.get("priority"),
-            slices=head.get("slices", 1),
             items=[read_item(each) for each in items],
             query=read_item(query) if len(query) else None,
             # The time left is counted from here on: clocks of two hosts are never compared.

@@ -38,7 +38,7 @@ from sie_core.logs import ACCESS, RequestFields, current_request
 NO_USAGE = Usage()
 MOST_ERROR_BYTES, MOST_MESSAGE = 1 << 15, 2_000
 """Of an error in a result's head, and characters of its message where that is cut."""
-ASKED = ("model", "operation", "request_id", "client", "priority", "slices", "left_s")
+ASKED = ("model", "operation", "request_id", "client", "priority", "left_s")
 """Of a head, what the request is made of."""
 
 Places = Callable[[WorkHead], AbstractContextManager[bool]]
@@ -111,7 +111,7 @@ async def _run(
         return None, await _ask_tokenizer(backend, head, told, [unpack(item) for item in items], place)
     told = {name: getattr(head, name) for name in ASKED}
     if head.client is None and head.slices > 1:
-        told["client"] = head.reply  # slices of one request weigh as much together as the request would whole
+        told["client"] = head.reply  # slices of one request share what the request would have whole
     reply = await backend.infer(read_request(told, shared, items, query, place))
     return reply, reply.items
 

@@ -150,11 +150,9 @@ class InferenceRequest:
     load_wait: LoadWait = AT_ONCE
     reply: ReplyForm = ANY_REPLY
     client: str | None = None
-    """What tells its sender from others: all that wait for a model and have the same share one weight."""
-    slices: int = 1
-    """In how many requests like this one it came here, where a gateway cut it."""
+    """What tells its sender from others; the clients that wait for a model share it equally."""
     priority: Priority | None = None
-    """Its weight beside others; None is between the two."""
+    """Its place among the requests of its client; None is between the two."""
     machine_profile: str | None = None
     """The machine profile whose workers alone may answer, in lower case."""
     resource_pool: str | None = None

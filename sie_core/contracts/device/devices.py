@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 _PASSED_OVER = re.compile(r"nvidia|tesla|geforce|amd|instinct|sxm\d*|pcie|nvl|hbm\d*e?|oam")
@@ -25,10 +23,6 @@ class Device:
     """What it is called, e.g. `NVIDIA L4`."""
     asynchronous: bool = False
     """Whether `run` may return before the device is done, as on CUDA."""
-    priority_stream: Callable[[], AbstractContextManager[object]] | None = field(default=None, compare=False)
-    """For an asynchronous device, a context: what a thread launches in it runs ahead of work already launched and does
-    not wait for it, as on a CUDA stream of higher priority. None where there is no such stream. What a load or
-    `load_lora` launched must be done when it returns."""
 
     @property
     def gpu_type(self) -> str | None:

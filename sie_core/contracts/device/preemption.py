@@ -1,6 +1,6 @@
 """Where a long run may be preempted: between two layers a batch of short requests may run on the same thread.
 
-One text of 256 tokens may take ten times as long as a short request. The batch policy cannot split a text, so without
+One text of 256 tokens may take ten times as long as a short request. No scheduler can split a text, so without
 preemption every short request that arrives meanwhile waits for the end of the run.
 """
 

@@ -57,6 +57,8 @@ class ModelConfig:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     loras: Mapping[str, LoraConfig] = field(default_factory=dict)
     """The LoRA adapters requests may choose by a name of their own."""
+    weight: float = 1.0
+    """Its share of the device beside other models that wait."""
     pool: str = DEFAULT_POOL
     """The public name, in lower case, of the pool whose workers serve it in a cluster."""
     source: str = ""

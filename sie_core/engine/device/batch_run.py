@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
-from sie_core.batching.sharing.lending import LENT
 from sie_core.concurrency.leases import Lease
 from sie_core.contracts import Batch
 from sie_core.engine.models.loaded import LoadedModel
@@ -24,17 +23,14 @@ class Run:
     model: LoadedModel
     batch: Batch
     lease: Lease | None = None
+    # The batch as the scheduler gave it; None for a part of one that failed.
+    given: Batch | None = None
     # Its units lacked memory before, and somebody tried to free some.
     after_freeing: bool = False
-    # While it runs, short requests of other models are likely to come.
-    holds_up_others: bool = False
     started: float = 0.0
     ended: float = 0.0
-    # The run that it preempted, or was launched beside; for how long it was preempted itself, and until when the last
-    # time.
+    # The run that it preempted.
     within: Run | None = None
-    preempted_s: float = 0.0
-    preempted_until: float = 0.0
     # When the stage that is at work on it began; None while it waits for one.
     at_work_since: float | None = None
 
@@ -42,16 +38,6 @@ class Run:
     def units(self) -> tuple[FlightUnit, ...]:
         """The units, cheapest first."""
         return cast("tuple[FlightUnit, ...]", self.batch.units)
-
-    @property
-    def preemptible(self) -> bool:
-        """Whether short requests may run in the middle of it: of any model where it is large, else of other models."""
-        return self.batch.large or self.holds_up_others
-
-    @property
-    def was_preempted_for_long(self) -> bool:
-        """Whether others had much of its time: no more of them go before requests that are as short."""
-        return self.preempted_s > LENT * (self.batch.predicted_s or 0.0)
 
     def flights(self) -> list[Flight]:
         """List the distinct requests with units in the batch."""
@@ -78,7 +64,7 @@ def part_of(batch: Batch, units: Sequence[FlightUnit]) -> Batch:
     """Make a batch of some of a batch's units, in their order, with its share of the predicted time."""
     cost = sum(unit.unit.cost for unit in units)
     predicted = None if batch.predicted_s is None else batch.predicted_s * cost / max(1, batch.cost)
-    return Batch(tuple(units), batch.key, cost, predicted, len({unit.request for unit in units}), batch.large)
+    return replace(batch, units=tuple(units), cost=cost, predicted_s=predicted)
 
 
 def after_failure(run: Run, error: BaseException, tried: int) -> Sequence[Run] | None:

@@ -9,27 +9,27 @@ from dataclasses import dataclass, field
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.models.loaded import LoadedModel
 
-# Failures of batch policies, with no batch in between, before new requests are unwelcome.
-POLICY_FAILURES = 3
+# Failures of the scheduler, with no batch in between, before new requests are unwelcome.
+SCHEDULER_FAILURES = 3
 
 
 @dataclass(slots=True, eq=False)
 class DeviceHealth:
-    """A batch, a batch policy or a request's preparation may count as hung after `stall_s` seconds."""
+    """A batch, the scheduler or a request's preparation may count as hung after `stall_s` seconds."""
 
     stall_s: float
     clock: Callable[[], float]
     # Why nothing runs any more.
     death: str | None = None
-    # What follows is read without the lock of the queue, which a batch policy that hangs holds.
+    # What follows is read without the lock of the queue, which a scheduler that hangs holds.
     unfinished: set[Run] = field(default_factory=set)
-    # When the worker began to ask the batch policies for the next batch; None while it does not.
+    # When the worker began to ask the scheduler for the next batch; None while it does not.
     choosing_since: float | None = None
     # When the worker began to prepare a request, as it does for a short one while nothing runs.
     preparing_since: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _policy_failures: int = 0
-    _policy_failed_at: float = 0.0
+    _scheduler_failures: int = 0
+    _scheduler_failed_at: float = 0.0
 
     def problem(self) -> str | None:
         """Say why only a restart helps: the device is lost, its thread is dead, or what it is at hangs."""
@@ -37,7 +37,7 @@ class DeviceHealth:
             return self.death
         now = self.clock()
         for since, what in (
-            (self.choosing_since, "a batch policy has been at work"),
+            (self.choosing_since, "the scheduler has been at work"),
             (self.preparing_since, "a request has been prepared"),
         ):
             if since is not None and now - since > self.stall_s:
@@ -45,13 +45,13 @@ class DeviceHealth:
         hung = (run.problem(now, self.stall_s) for run in tuple(self.unfinished))
         return next(filter(None, hung), None)
 
-    def policy_problem(self) -> str | None:
-        """Say that batch policies fail and nothing runs."""
-        # A while after the last failure new requests are welcome, and try the policies again.
-        if self._policy_failures < POLICY_FAILURES or self.clock() - self._policy_failed_at > self.stall_s:
+    def scheduler_problem(self) -> str | None:
+        """Say that the scheduler fails and nothing runs."""
+        # A while after the last failure new requests are welcome, and try it again.
+        if self._scheduler_failures < SCHEDULER_FAILURES or self.clock() - self._scheduler_failed_at > self.stall_s:
             return None
         return (
-            f"batch policies failed {self._policy_failures} times in a row and nothing ran; the server's log says why"
+            f"the scheduler failed {self._scheduler_failures} times in a row and nothing ran; the server's log says why"
         )
 
     def model_ran(self, model: LoadedModel, *, failed: bool) -> None:
@@ -59,10 +59,10 @@ class DeviceHealth:
         with self._lock:  # several threads finish batches
             model.failures = model.failures + 1 if failed else 0
 
-    def policy_failed(self) -> None:
-        """Count a batch policy that raised or broke its contract."""
-        self._policy_failures, self._policy_failed_at = self._policy_failures + 1, self.clock()
+    def scheduler_failed(self) -> None:
+        """Count a scheduler that raised or broke its contract."""
+        self._scheduler_failures, self._scheduler_failed_at = self._scheduler_failures + 1, self.clock()
 
-    def policy_worked(self) -> None:
-        """End the policies' streak: one formed a batch."""
-        self._policy_failures = 0
+    def scheduler_worked(self) -> None:
+        """End the scheduler's streak: it formed a batch."""
+        self._scheduler_failures = 0

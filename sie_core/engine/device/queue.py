@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
-from sie_core.batching.sharing.demand import Demand
-from sie_core.batching.sharing.scheduler import PolicyError, Scheduler
+from sie_core.batching.checked import BrokenScheduler, CheckedScheduler
 from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.on_device import OnDevice
@@ -25,19 +25,27 @@ LEAST_WAIT_S = 0.001
 
 
 class DeviceQueue:
-    """The queues of all models, and parts of failed batches. Its methods may be called from any thread."""
+    """The scheduler of a device, and parts of failed batches. Its methods may be called from any thread.
+
+    Args:
+        scheduler: Only ever touched under the lock.
+        health: Of the device.
+        lost: Called where all that waited is lost.
+        clock: Monotonic seconds.
+        on_device: The runs that the device has been given.
+    """
 
     def __init__(
         self,
-        scheduler: Scheduler[LoadedModel],
+        scheduler: CheckedScheduler,
         health: DeviceHealth,
-        lost: Callable[[LoadedModel], None],
+        lost: Callable[[], None],
         clock: Callable[[], float],
         on_device: OnDevice,
     ) -> None:
-        self._scheduler = scheduler  # only ever touched under the lock
+        self._scheduler = scheduler
         self._health = health
-        self._lost = lost  # told of a model whose queue is lost, with all requests in it
+        self._lost = lost
         self._clock = clock
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
@@ -57,57 +65,40 @@ class DeviceQueue:
 
     def add_model(self, model: LoadedModel) -> None:
         """Serve a model's queue."""
-        with self._lock:
-            self._scheduler.add_model(model)
+        with self._lock, self._guarded():
+            self._scheduler.add_model(model, model.limits)
 
     def remove_model(self, model: LoadedModel) -> None:
         """Stop serving a model's queue; nothing may wait in it."""
-        with self._lock:
+        with self._lock, self._guarded():
             self._scheduler.remove_model(model)
 
-    def admit(self, model: LoadedModel, demand: Demand, *, unless_promised: bool = False) -> None:
-        """Raise `QUEUE_FULL` for a request that finds no room, or whose deadline cannot be met."""
-        with self._lock:
-            now = self._clock()
-            ahead_s = self._on_device.left_s(self._scheduler.admission.left_s, now)
-            if not (unless_promised and self._scheduler.admission.is_promised(demand, now)):
-                self._scheduler.admit(model, demand, now, ahead_s)
+    def submit(self, flight: Flight, units: Sequence[FlightUnit]) -> None:
+        """Queue units of a request.
 
-    def begin_preparing(self, model: LoadedModel, demand: Demand) -> None:
-        """Count a request before those that are judged from now on, until it is judged as prepared."""
-        with self._lock:
-            self._scheduler.admission.begin_preparing(model, demand, self._clock())
-
-    def end_preparing(self, model: LoadedModel, demand: Demand) -> None:
-        """Count a request no longer, if it is counted."""
-        with self._lock:
-            self._scheduler.admission.end_preparing(model, demand)
-
-    def submit(self, model: LoadedModel, units: Sequence[FlightUnit]) -> None:
-        """Queue units of a request that was admitted, or raise `QUEUE_UNAVAILABLE`."""
+        Raises:
+            InferenceError: `QUEUE_FULL`: they are its first ones, and it finds no room or would be late.
+                `QUEUE_UNAVAILABLE`: nothing is queued any more.
+        """
         with self._lock:
             if self._closed_because is not None:
                 raise unavailable(self._closed_because)
-            now = self._clock()  # under the lock: a policy is promised times that do not decrease
+            now = self._clock()  # under the lock: a scheduler is promised times that do not decrease
             for unit in units:
                 unit.enqueued_at = now
             try:
-                self._scheduler.submit(model, units)
-            except PolicyError as error:
-                self._policy_failed(error)
-                raise unavailable(f"the queue of {model.id} was lost") from error
+                self._scheduler.add(flight, units, now)
+            except BrokenScheduler as error:
+                self._failed(error)
+                raise unavailable("the queue was lost") from error
+            flight.admitted = True
             self._wake.notify()
 
     def cancel(self, flight: Flight) -> None:
         """Remove what is queued of a settled request."""
-        with self._lock:
-            try:
-                dropped = self._scheduler.cancel(flight.model, flight)
-            except PolicyError as error:
-                self._policy_failed(error)
-                return
-            if dropped and flight.error is not None and flight.error.code == "DEADLINE_EXCEEDED":
-                self._scheduler.admission.ended(flight.model, 1, 0)
+        dropped = 0
+        with self._lock, self._guarded():
+            dropped = self._scheduler.cancel(flight)
         flight.model.metrics.dropped(flight.error, dropped)
 
     def retry(self, part: Run) -> None:
@@ -123,7 +114,7 @@ class DeviceQueue:
             return self._scheduler.queued_units, self._scheduler.queued_cost
 
     def queued_by_model(self) -> dict[str, int]:
-        """Return the units that wait, by the id of each model."""
+        """Return the units that wait, by the id of each model; two configs of a model count together."""
         with self._lock:
             return self._scheduler.queued_by_model()
 
@@ -134,11 +125,13 @@ class DeviceQueue:
                 if self._call is not None:
                     call, self._call = self._call, None
                     return call
-                run, wait_s = self.take()
+                run = self.take()
                 if run is not None:
                     return run
                 self._idle = not self._on_device and not self._something_waits()
-                self._wake.wait(wait_s)
+                # What is kept back behind a run goes once that should have ended: nobody may have noticed its end yet.
+                kept_back = self._something_waits() and self._on_device.may_begin(self._retries)
+                self._wake.wait(max(LEAST_WAIT_S, self._on_device.left_s(self._clock())) if kept_back else None)
                 self._idle = False
             return None
 
@@ -146,7 +139,7 @@ class DeviceQueue:
         """Have the worker's thread make a quick call that queues units, where it has nothing to do; else return False.
 
         It then runs them without being woken a second time. A queue that is closed meanwhile drops the call. Waits for
-        nothing: a batch policy that hangs holds the lock, and must not hold up the event loop too.
+        nothing: a scheduler that hangs holds the lock, and must not hold up the event loop too.
         """
         if not self._lock.acquire(blocking=False):
             return False
@@ -162,32 +155,26 @@ class DeviceQueue:
     def _something_waits(self) -> bool:
         return bool(self._retries) or self._scheduler.queued_units > 0
 
-    def take(self) -> tuple[Run | None, float | None]:
-        """Put the next batch on the device; return it, or after how many seconds there may be one (None: unknown)."""
+    def take(self) -> Run | None:
+        """Put the next batch on the device and return it; None where there is none for it now."""
         with self._lock:
             if not self._something_waits():
-                return None, None
+                return None
             self._health.choosing_since = now = self._clock()
-            try:
+            run = None
+            with self._guarded():
                 run = self._choose(now)
-                wait_s = None if run else self._longest_wait(now)
-            except PolicyError as error:
-                self._policy_failed(error)
-                run, wait_s = None, LEAST_WAIT_S
             self._health.choosing_since = None
-            return run and self._on_device.begin(run, now), wait_s
+            return run and self._on_device.begin(run, now)
 
     def preempting(self, run: Run) -> Run | None:
-        """Put a batch of short requests on the device in the middle of a run of large ones; None where none waits."""
+        """Put a batch of shorter requests on the device in the middle of a run; None where none waits."""
         with self._lock:
-            if self._closed_because is not None or self._retries:
+            if self._closed_because is not None or self._retries or not self._scheduler.queued_units:
                 return None
-            now = self._clock()
-            try:
+            now, short = self._clock(), None
+            with self._guarded():
                 short = self._form(now, within=run)
-            except PolicyError as error:
-                self._policy_failed(error)
-                return None
             return short and self._on_device.begin(short, now)
 
     def resumed(self, run: Run, short: Run) -> None:
@@ -198,61 +185,59 @@ class DeviceQueue:
     def device_done(self, run: Run) -> None:
         """Note that the device ended a run, and learn how long it took; a second call changes nothing."""
         with self._lock:
-            if (times := self._on_device.end(run, self._clock())) is None:
+            now = self._clock()
+            if (waited := self._on_device.end(run, now)) is None:
                 return
-            (waited, held_up), seconds = times, run.ended - run.started
-            try:
-                self._scheduler.record(run.model, run.batch, seconds, held_up, run.ended)
-            except PolicyError:
-                log.exception("the batch policy of %s failed to learn from a batch", run.model.id)
-            self._wake.notify()
+            seconds = run.ended - run.started
+            self._ran(run, seconds, now)
         run.model.metrics.ran(run.batch, waited, seconds)
 
     def done(self, run: Run) -> None:
         """Note that a run's outputs are finished, or that it failed."""
         with self._lock:
             self._on_device.unfinished.discard(run)
-            if self._on_device.remove(run, self._clock()):  # else `device_done` has woken the worker
-                self._wake.notify()
+            if self._on_device.remove(run):  # it failed; else `device_done` has woken the worker
+                self._ran(run, None, self._clock())
+
+    def _ran(self, run: Run, seconds: float | None, now: float) -> None:
+        try:
+            if run.given not in (None, run.batch):  # units that nobody waits for any more were left out
+                self._scheduler.ran(run.given, None, now)
+            self._scheduler.ran(run.batch, seconds, now)
+        except BrokenScheduler:
+            log.exception("the scheduler failed to learn from a batch")
+        self._wake.notify()
 
     def _choose(self, now: float) -> Run | None:
-        for model, flights, units in self._scheduler.expire(now):
-            model.metrics.dropped(deadline_exceeded(), units)
-            for flight in flights:
-                cast("Flight", flight).fail(deadline_exceeded())
+        for request, units in self._scheduler.late(now):
+            flight = cast("Flight", request)
+            flight.fail(deadline_exceeded())
+            flight.model.metrics.dropped(deadline_exceeded(), units)
         if not self._on_device.may_begin(self._retries):
-            long = self._on_device.held_up_by(self._retries)
-            return long and self._form(now, within=long)
+            return None
         if self._retries:  # before anything that waits: their requests have waited longest
             return self._retries.popleft()
         return self._form(now)
 
     def _form(self, now: float, within: Run | None = None) -> Run | None:
-        busy = within is None and len(self._on_device) > 0
-        others_than = self._on_device.only_others_than(within)
-        if within and others_than and within.was_preempted_for_long:
+        ahead = within is None and self._on_device.left_s(now) > 0
+        batch = self._scheduler.next(now, ahead=ahead, within=None if within is None else within.given)
+        if batch is None:
             return None
-        chosen = self._scheduler.next(now, busy, preempting=within is not None, others_than=others_than)
-        if chosen is None:
-            return None
-        self._health.policy_worked()
-        holds_up_others = within is None and self._scheduler.holds_up_others(*chosen, now)
-        return Run(*chosen, chosen[0].leases.acquire(), within=within, holds_up_others=holds_up_others)
+        self._health.scheduler_worked()
+        model = cast("LoadedModel", batch.model)
+        return Run(model, batch, model.leases.acquire(), batch, within=within)
 
-    def _longest_wait(self, now: float) -> float | None:
-        # With the device full `device_done` wakes the worker, with nothing queued `submit` does.
-        ready_at = self._scheduler.ready_at(now) if self._on_device.may_begin(self._retries) else None
-        return None if ready_at is None else min(threading.TIMEOUT_MAX, max(LEAST_WAIT_S, ready_at - now))
-
-    def _policy_failed(self, error: PolicyError) -> None:
-        model = cast("LoadedModel", error.model)
-        log.error("the batch policy of %s failed; its queue is lost", model.id, exc_info=error)
-        self._health.policy_failed()
-        self._health.model_ran(model, failed=True)
-        model.policy.lose(error.__cause__ or error)
-        # What a policy holds after it raised is not known, so a new one takes its place.
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        # What a scheduler holds after it failed is not known: all that waited is lost, and a new one takes its place.
         try:
-            model.policy = model.new_policy()
-        except Exception:
-            log.exception("the batch policy of %s cannot be made again; the old one is used on", model.id)
-        self._lost(model)
+            yield
+        except BrokenScheduler as error:
+            self._failed(error)
+
+    def _failed(self, error: BrokenScheduler) -> None:
+        log.error("the scheduler failed; all that waited is lost", exc_info=error)
+        self._health.scheduler_failed()
+        self._scheduler.lose(error)
+        self._lost()

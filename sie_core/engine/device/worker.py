@@ -6,18 +6,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from sie_core.batching.sharing.scheduler import Scheduler
+from sie_core.batching.checked import CheckedScheduler
 from sie_core.concurrency.pool import CpuPool
 from sie_core.contracts import Device, DeviceLost, InferenceError, ItemOutput, preempted_by
 from sie_core.engine.device.batch_run import Run, after_failure, after_freeing
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.device.queue import DeviceQueue
-from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.requests.errors import OUT_OF_MEMORY, request_error
 from sie_core.memory.heap import trim_heap
 
@@ -43,24 +42,23 @@ class DeviceWorker:
     def __init__(
         self,
         device: Device,
-        scheduler: Scheduler[LoadedModel],
+        scheduler: CheckedScheduler,
         finishing: CpuPool,
         deliver: Callable[[Run, Sequence[ItemOutput]], None],
         out_of_memory: Callable[[Run], None],
-        lost: Callable[[LoadedModel | None], None],
+        lost: Callable[[str], None],
         *,
         stall_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.device = device
         self.health = DeviceHealth(stall_s, clock)
-        ahead, beside = LAUNCHED_AHEAD if device.asynchronous else 1, device.priority_stream is not None
-        on_device = OnDevice(ahead, self.health.unfinished, beside)
-        self.queue = DeviceQueue(scheduler, self.health, lost, clock, on_device)
+        on_device = OnDevice(LAUNCHED_AHEAD if device.asynchronous else 1, self.health.unfinished)
+        self.queue = DeviceQueue(scheduler, self.health, lambda: lost("the queue was lost"), clock, on_device)
         self._finishing = finishing
         self._deliver = deliver  # gets a run and its outputs, one a unit
         self._out_of_memory = out_of_memory  # gets a run, returns at once; whoever freed memory calls `resume`
-        self._lost = lost  # gets a model whose queue is lost with all requests in it; None is every model
+        self._lost = lost  # gets why no request that is in flight will be answered
         self._clock = clock
         self._thread = threading.Thread(target=self._main, name=f"sie-device-{device}", daemon=True)
 
@@ -121,23 +119,17 @@ class DeviceWorker:
             else:
                 run.at_work_since = None
                 # Where a thread waits for the device, no run goes before the one that the device ends first.
-                waits = self.device.asynchronous and run.within is None
-                self._finishing.submit(self._finish, run, raw, quick=not waits and self._is_brief(run, BRIEF_S))
+                quick = not self.device.asynchronous and self._is_brief(run, BRIEF_S)
+                self._finishing.submit(self._finish, run, raw, quick=quick)
         else:
             self._failed(run, failure, "its forward pass")
             failure = None  # it and this frame would hold each other, and the requests
 
     def _forward(self, run: Run) -> Any:
-        with self._surroundings(run):
-            return run.model.adapter.run([unit.made for unit in run.units])
-
-    def _surroundings(self, run: Run) -> AbstractContextManager[object]:
-        if self.device.asynchronous:
-            stream = self.device.priority_stream
-            return nullcontext() if run.within is None or stream is None else stream()
         # A batch that lacked memory runs with none beside it.
-        preemptible = run.preemptible and not run.after_freeing
-        return preempted_by(partial(self._preempt, run)) if preemptible else nullcontext()
+        preemptible = run.batch.preemptible and not run.after_freeing and not self.device.asynchronous
+        with preempted_by(partial(self._preempt, run)) if preemptible else nullcontext():
+            return run.model.adapter.run([unit.made for unit in run.units])
 
     def _preempt(self, run: Run) -> None:
         try:
@@ -229,7 +221,7 @@ class DeviceWorker:
         self.health.death = why
         self.queue.close("the device is gone")
         log.critical("%s", why, exc_info=error)
-        self._lost(None)
+        self._lost("the device is gone")
 
 
 def work_s(seconds: float, cpu_s: float) -> float:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from sie_core.batching.checked import CheckedPolicy
-from sie_core.batching.sharing.demand import TextCosts
 from sie_core.cache import HeldWeights
 from sie_core.catalog import EffectiveOptions
 from sie_core.concurrency.leases import Leases
-from sie_core.contracts import Adapter, ModelFacts, ModelFamily, Operation, ResolvedModel
+from sie_core.contracts import Adapter, BatchLimits, ModelFacts, ModelFamily, Operation, ResolvedModel
 from sie_core.contracts.model.config import DEFAULT_POOL
 from sie_core.engine.metrics import ModelMetrics
 from sie_core.engine.models.loras import Loras
@@ -31,7 +28,8 @@ class LoadedModel:
     family: ModelFamily
     adapter: Adapter
     facts: ModelFacts
-    new_policy: Callable[[], CheckedPolicy]
+    # When a batch of it is full.
+    limits: BatchLimits
     metrics: ModelMetrics
     # Used on the event loop.
     converters: Converters
@@ -46,16 +44,12 @@ class LoadedModel:
     failures: int = 0
     # Seconds that finishing and delivering the last batch's outputs took; written by the device's worker.
     finish_s: float = inf
-    text_costs: TextCosts = field(default_factory=TextCosts)
     # Seconds that preparing the last request of one item took.
     prepare_s: float = inf
-    # The queue; guarded by the lock of the device it runs on.
-    policy: CheckedPolicy = field(init=False)
     # Equal for equal configs, on every machine.
     config_key: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.policy = self.new_policy()
         self.config_key = hashlib.blake2b(repr(served(self.resolved)).encode(), digest_size=32).hexdigest()
 
     @property

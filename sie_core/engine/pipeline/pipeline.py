@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sie_core.batching.sharing.scheduler import Scheduler
+from sie_core.batching.checked import make_scheduler
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.pool import CpuPool
 from sie_core.concurrency.room import Bounds, Room
@@ -21,6 +21,7 @@ from sie_core.contracts import (
     Device,
     InferenceReply,
     InferenceRequest,
+    QueueLimits,
     StageStatus,
     Task,
     TokenizeRequest,
@@ -34,6 +35,7 @@ from sie_core.engine.pipeline.tokenizing import TokenizerTurns, ask_tokenizer
 from sie_core.engine.requests.errors import deadline_exceeded, unavailable
 from sie_core.engine.requests.inflight import Answer, Pending
 from sie_core.engine.timeouts import Timeouts
+from sie_core.plugins import PluginSet
 from sie_core.postprocess.plan import OutputPlan
 from sie_core.settings import Settings
 
@@ -56,6 +58,7 @@ class Pipeline:
         self,
         device: Device,
         settings: Settings,
+        plugins: PluginSet,
         free_memory: Callable[[str], Awaitable[bool]],
         timeouts: Timeouts,
         clock: Callable[[], float],
@@ -70,8 +73,7 @@ class Pipeline:
         )  # fmt: skip
         # A flood of new requests cannot hold up answers, and no text waits behind the decoding of a picture.
         texts, images = CpuPool("sie-prepare", threads), CpuPool("sie-image", image_threads)
-        # What is launched beside a run is awaited beside it.
-        finishing = CpuPool("sie-finish", threads + (device.priority_stream is not None))
+        finishing = CpuPool("sie-finish", threads)
         self._pools = {"prepare": texts, "image": images, "finish": finishing}
         self._tokenizers = TokenizerTurns(clock)
         self._free_memory = free_memory
@@ -83,7 +85,7 @@ class Pipeline:
         self._freeing = Tasks()
         self.device = DeviceWorker(
             device,
-            Scheduler(queued_cost, runs_to_end=device.asynchronous and device.priority_stream is None),
+            make_scheduler(plugins, settings.scheduler, QueueLimits(queued_cost)),
             finishing,
             deliver,
             self._out_of_memory,
@@ -143,20 +145,18 @@ class Pipeline:
         texts, images = self._texts.room.held(), self._images.room.held()
         return texts[0] + images[0], texts[1] + images[1]
 
-    def fail_all(self, why: str, model: LoadedModel | None = None) -> None:
-        """Answer every request in flight, or those to `model`, with `QUEUE_UNAVAILABLE`; on the event loop."""
+    def fail_all(self, why: str) -> None:
+        """Answer every request in flight with `QUEUE_UNAVAILABLE`; on the event loop."""
         for pending in list(self._pending):
-            if model is None or pending.model is model:
-                pending.fail(unavailable(why))
+            pending.fail(unavailable(why))
 
     async def answer(
         self, request: InferenceRequest, model: LoadedModel, task: Task, plan: OutputPlan, arrived: float
     ) -> InferenceReply:
         """Answer a checked request; cancelling the call, or its deadline, removes what is queued of it."""
         self._require_running()
-        preparing = self._preparing(request)
-        demand = preparing.judge_early(request, model)
-        flight = SlicedFlight(request, model, task, plan, arrived, preparing, demand)
+        preparing = self._images if _has_images(request) else self._texts
+        flight = SlicedFlight(request, model, task, plan, arrived, preparing)
         try:
             flight.begin()
             reply = await self._answered(flight)
@@ -167,14 +167,6 @@ class Pipeline:
         flight.close()
         model.metrics.answered(reply)
         return reply
-
-    def refuse(self, request: InferenceRequest, model: LoadedModel) -> None:
-        """Raise `QUEUE_FULL` where `answer` would at once, which is called afterwards where this does not."""
-        self._require_running()
-        self._preparing(request).refuse(request, model)
-
-    def _preparing(self, request: InferenceRequest) -> Preparing:
-        return self._images if _has_images(request) else self._texts
 
     async def ask_tokenizer(self, request: TokenizeRequest | DecodeRequest, model: LoadedModel) -> Any:
         """List the tokens of texts, or write the texts of tokens."""
@@ -224,11 +216,10 @@ class Pipeline:
         finally:
             self.device.resume(run, freed=freed)
 
-    def _lost(self, model: LoadedModel | None) -> None:
+    def _lost(self, why: str) -> None:
         # On any thread; where the loop is gone nobody waits for an answer.
-        why = "the device is gone" if model is None else f"the queue of {model.id} was lost"
         if self._loop is not None:
-            call_soon(self._loop, self.fail_all, why, model)
+            call_soon(self._loop, self.fail_all, why)
 
 
 def _has_images(request: InferenceRequest) -> bool:

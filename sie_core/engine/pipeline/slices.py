@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sie_core.batching.sharing.demand import Demand, fingerprint
-from sie_core.batching.sharing.shares import WEIGHTS
 from sie_core.concurrency.pool import CpuPool, Work
 from sie_core.concurrency.room import MIB, Room
 from sie_core.contracts import InferenceRequest, ItemOutput, Task, Unit
@@ -34,8 +32,6 @@ SLICE_S: Final = 0.025
 # Characters: while nothing runs, the device's own thread prepares a text that is no longer with its instruction and
 # labels, if the model's last one was quick. Waking another thread takes as long.
 SHORT: Final = 4096
-# Items whose cost is estimated on the event loop.
-FEW: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,44 +48,6 @@ class Preparing:
     def cost_of_batch(self, model: LoadedModel) -> int:
         """Return the cost of a model's full batch."""
         return model.resolved.profile.max_batch_cost or self.batch_cost
-
-    def judge_early(self, request: InferenceRequest, model: LoadedModel) -> Demand | None:
-        """Judge a request of few items on the event loop, before anything is made for it: under overload most end here.
-
-        Returns:
-            What it asks of the queue; None where it is to be judged on a thread, or need not be.
-
-        Raises:
-            InferenceError: The queue does not take it.
-        """
-        return self.judge(request, model) if len(request.items) <= FEW else None
-
-    def judge(self, request: InferenceRequest, model: LoadedModel, *, begun: bool = False) -> Demand | None:
-        """Judge a request by the guessed cost, as `judge_early` does; from any thread.
-
-        `begun` says whether it is on a thread that prepares it: others that are being prepared are not before it.
-        """
-        if not self.queue.queued()[0]:  # nobody is refused
-            return None
-        demand = self._guessed_demand(request, model)
-        demand.begun = begun
-        self.queue.admit(model, demand)
-        return demand
-
-    def refuse(self, request: InferenceRequest, model: LoadedModel) -> None:
-        """Raise where `judge_early` would, which is called afterwards where this does not."""
-        if len(request.items) <= FEW and self.queue.queued()[0]:
-            self.queue.admit(model, self._guessed_demand(request, model), unless_promised=True)
-
-    def _guessed_demand(self, request: InferenceRequest, model: LoadedModel) -> Demand:
-        guess = model.text_costs.guess(request, model.facts)
-        return _demand(request, min(guess, self.cost_of_batch(model) // SLICES_A_BATCH), guess, prepared=False)
-
-
-def _demand(request: InferenceRequest, cost: int, whole_cost: int, *, prepared: bool) -> Demand:
-    who = object() if request.client is None else request.client  # the flight would make a reference cycle
-    weight = WEIGHTS[request.priority]
-    return Demand((who, weight), fingerprint(request), request.deadline, cost, whole_cost, prepared)
 
 
 @dataclass(slots=True, eq=False)
@@ -111,12 +69,10 @@ class SlicedFlight(Flight):
         plan: OutputPlan,
         arrived: float,
         preparing: Preparing,
-        demand: Demand | None = None,
     ) -> None:
         super().__init__(request, model, model.leases.acquire(), task, arrived, preparing.clock())
         self.assembly = Assembly(request, task, plan, model.adapter)
         self._with = preparing
-        self._demand = demand  # as `judge_early` returned it
         self._batch_cost = preparing.cost_of_batch(model)
         self._units: Iterator[Unit | None] | None = None
         self._first = True  # whether no slice of it has been prepared
@@ -128,8 +84,6 @@ class SlicedFlight(Flight):
 
     def begin(self) -> None:
         """Have a thread prepare the first slice."""
-        if self._demand is not None:
-            self._with.queue.begin_preparing(self.model, self._demand)
         self._quick = self._is_quick()
         if self._quick and not self._with.threads.waiting and self._with.queue.call_if_idle(self._step):
             return
@@ -203,9 +157,6 @@ class SlicedFlight(Flight):
         started, cpu_s = self._with.clock(), time.thread_time()
         if self._units is None:
             self.prepare_started = started
-            if self._demand is None and (demand := self._with.judge(self.request, self.model, begun=True)) is not None:
-                self._demand = demand
-                self._with.queue.begin_preparing(self.model, demand)
             self._units = self.assembly.prepare()
         queued, cost, nbytes, ended = self._slice(self._units, started)
         if self._first and (queued or ended):
@@ -214,13 +165,13 @@ class SlicedFlight(Flight):
             if len(self.request.items) == 1:
                 self.model.prepare_s = work_s(self.prepared - started, time.thread_time() - cpu_s)
             # Of all items, as the first of them tell; they may be cut by the end of the slice.
-            whole = cost * len(self.request.items) // (queued[-1].made.item + 1) if queued else 0
-            self._admit(cost, whole)
+            self.more_cost = cost * len(self.request.items) // (queued[-1].made.item + 1) if queued else 0
+        self.more_cost = 0 if ended else max(0, self.more_cost - cost)
         if ended and self.assembly.end():
             self.complete()
         if queued and not self.settled:
             self._with.room.take(self, cost, nbytes)
-            self._with.queue.submit(self.model, queued)
+            self._with.queue.submit(self, queued)
             if self.settled:  # it was given up while its units were on their way into the queue
                 self._with.queue.cancel(self)
         return not ended
@@ -245,36 +196,12 @@ class SlicedFlight(Flight):
         # Two LoRA adapters never share a run, whatever keys a family gives.
         lora = self.task.lora
         unit = made if lora is None else replace(made, key=(lora, made.key))
-        return SliceUnit(
-            unit,
-            self,
-            self.prepare_started,
-            self.request.deadline,
-            self.request.client,
-            WEIGHTS[self.request.priority],
-            self.request.slices,
-            index=place,
-            made=made,
-            parts=parts,
-        )
-
-    def _admit(self, cost: int, whole_cost: int) -> None:
-        # Again, by what the first slice costs.
-        demand = self._demand
-        if demand is None:
-            demand = _demand(self.request, cost, whole_cost, prepared=True)
-        else:
-            if len(self.request.items) <= FEW:
-                self.model.text_costs.learn(self.request, self.model.facts, whole_cost)
-            demand.cost, demand.whole_cost, demand.prepared, demand.guessed = cost, whole_cost, True, True
-        self._with.queue.admit(self.model, demand)
+        return SliceUnit(unit, self, index=place, made=made, parts=parts)
 
     def _end(self) -> None:
         work, self._work, self._units = self._work, None, None
         if work is not None:
             self._with.threads.remove(work)  # its body would wait for a thread, and nothing counts it any more
-        if self._demand is not None and not self._demand.prepared:
-            self._with.queue.end_preparing(self.model, self._demand)
         self.lease.release()
 
 

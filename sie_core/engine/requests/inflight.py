@@ -92,6 +92,8 @@ class FlightUnit(QueuedUnit):
     index: int = field(kw_only=True)
     # The unit as the adapter made it. That of the queue has a key that includes the LoRA adapter.
     made: Unit = field(kw_only=True)
+    # When it was queued; its queue notes that.
+    enqueued_at: float = 0.0
 
 
 class Flight(Pending[InferenceReply]):
@@ -104,6 +106,9 @@ class Flight(Pending[InferenceReply]):
     ) -> None:
         super().__init__(request, model, lease)
         self.task = task
+        self.client, self.priority, self.deadline = request.client, request.priority, request.deadline
+        # Whether units of it were queued, and the estimated cost of those that are still to be prepared.
+        self.admitted, self.more_cost = False, 0
         self.arrived = arrived
         self.submitted = self.prepare_started = self.prepared = now
         self.first_run: float | None = None

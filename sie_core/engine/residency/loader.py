@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sie_core.batching.checked import CheckedPolicy
 from sie_core.cache import HeldWeights, WeightChain
 from sie_core.cache.choices import SERVED, kept_choices, served_setup
 from sie_core.cache.progress import ShownProgress
@@ -66,8 +65,6 @@ class Loader:
     metrics: EngineMetrics
     # Places the LoRA adapters of its models.
     residency: Residency
-    # Makes the batch policy of a model.
-    new_policy: Callable[[BatchLimits], CheckedPolicy]
     timeouts: Timeouts
     clock: Callable[[], float] = time.monotonic
 
@@ -166,7 +163,7 @@ class Loader:
             family=family,
             adapter=adapter,
             facts=adapter.facts,
-            new_policy=partial(self.new_policy, self._limits(resolved)),
+            limits=self._limits(resolved),
             metrics=ModelMetrics(self.metrics, resolved.id),
             converters=converters,
             loras=Loras(resolved.id, declared, most, loras.load, by_id, self.timeouts, self.clock),
@@ -197,7 +194,7 @@ class Loader:
             max_cost=resolved.profile.max_batch_cost or self.settings.max_batch_cost,
             max_requests=self.settings.max_batch_requests,
             max_run_s=run_s,
-            max_wait_s=self.settings.max_batch_wait_ms / 1000,
+            weight=resolved.config.weight,
         )
 
 

@@ -1,8 +1,7 @@
 """`python -m tests.bench.gpu.beside`: what a flood of one model costs short requests of another on one GPU.
 
 Prints a table: the 95th percentile of the short requests beside each flood over that alone, and the texts a second that
-the flood keeps of what it gets alone, without and with a stream of higher priority. Every vector of a short text must
-equal the one it got alone, bit for bit.
+the flood keeps of what it gets alone. Every vector of a short text must equal the one it got alone, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tests.conftest import run_server
 SHORT, FLOODED = "bench/short", "bench/flooded"
 FORM = FORMATS["msgpack"]
 LIMIT_S = 120.0
-HEAD = ("stream", "flood", "p95 / alone", "p50, ms", "p95, ms", "p99, ms", "texts/s alone", "kept", "failed", "differ")
+HEAD = ("flood", "p95 / alone", "p50, ms", "p95, ms", "p99, ms", "texts/s alone", "kept", "failed", "differ")
 PAUSE_S = 0.005
 """Between an answer and the next short request."""
 SETTLED_S = 1.0
@@ -111,7 +110,7 @@ async def rows(port: int, floods: Sequence[Flood], seconds: float) -> list[str]:
     await ask(port, 1.0, None, shorts, expected)
     told = []
     for flood in floods:
-        await ask(port, 1.0, flood, (), expected)  # the batch policy has learnt how long its batches take
+        await ask(port, 1.0, flood, (), expected)  # the scheduler has learnt how long its batches take
         alone = await ask(port, seconds, None, shorts, expected)
         unopposed = await ask(port, seconds, flood, (), expected)
         beside = await ask(port, seconds, flood, shorts, expected)
@@ -133,9 +132,8 @@ async def rows(port: int, floods: Sequence[Flood], seconds: float) -> list[str]:
 
 
 def run(device: str, shapes: tuple[Shape, Shape], floods: Sequence[Flood], seconds: float) -> list[str]:
-    """Serve both models without and with the stream; return the lines of the table."""
+    """Serve both models; return the lines of the table."""
     head = (
-        "stream",
         "flood",
         "p95 / alone",
         "p50, ms",
@@ -155,19 +153,17 @@ def run(device: str, shapes: tuple[Shape, Shape], floods: Sequence[Flood], secon
             weights = write_model(shape, folder / model.replace("/", "-"), dtype)
             config = yaml.safe_dump({"sie_id": model, "weights_path": str(weights)})
             (folder / "models" / f"{model.replace('/', '-')}.yaml").write_text(config)
-        for stream in ("false", "true"):
-            env = {
-                "SIE_DEVICE": device,
-                "SIE_PRIORITY_STREAM": stream,
-                "SIE_MODELS_DIR": str(folder / "models"),
-                "SIE_DEFAULT_COMPUTE_PRECISION": PRECISION,
-            }
-            with run_server(folder / f"server-{stream}", env, ["--preload", f"{SHORT},{FLOODED}"]) as server:
-                port = urlsplit(server.url).port
-                assert port is not None
-                for row in asyncio.run(rows(port, floods, seconds)):
-                    lines.append(f"| {'on' if stream == 'true' else 'off'} {row}")
-                    print(lines[-1], flush=True)
+        env = {
+            "SIE_DEVICE": device,
+            "SIE_MODELS_DIR": str(folder / "models"),
+            "SIE_DEFAULT_COMPUTE_PRECISION": PRECISION,
+        }
+        with run_server(folder / "server", env, ["--preload", f"{SHORT},{FLOODED}"]) as server:
+            port = urlsplit(server.url).port
+            assert port is not None
+            for row in asyncio.run(rows(port, floods, seconds)):
+                lines.append(row)
+                print(lines[-1], flush=True)
     return lines
 
 

@@ -22,7 +22,7 @@ class Simulation:
 
     def send(self, subject: str = "a", cost: float = 100.0, left_s: float = 120.0) -> bool:
         try:
-            ticket = self.admission.enter(LANE, subject, cost, left_s, lambda: len(self.refusals))
+            ticket = self.admission.enter(LANE, subject, cost, left_s)
         except InferenceError as refusal:
             self.refusals.append(refusal)
             return False

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from sie_fake.record import RECORD
 
-from sie_core.batching import BatchFormer
 from sie_core.contracts import (
     Adapter,
     InferenceError,
@@ -251,96 +250,24 @@ async def test_an_adapter_that_wants_to_end_the_process_fails_its_request_alone(
     assert engine.health().live_problem is None
 
 
-class FailingPolicy(BatchFormer):
-    """Raises in one of its methods while `broken` says so."""
-
-    broken = ""
-    model = ""
-    """The model whose units it was given."""
-
-    def take(self, now, device_busy, most_s=None):
-        if self.broken == "take":
-            raise RuntimeError("take is broken")
-        return super().take(now, device_busy)
-
-    def record(self, batch, seconds):
-        if self.broken == "record":
-            raise RuntimeError("record is broken")
-        super().record(batch, seconds)
-
-    def expire(self, now):
-        if self.broken == "expire":
-            raise RuntimeError("expire is broken")
-        return super().expire(now)
-
-    def add(self, units):
-        if self.broken == "add":
-            raise RuntimeError("add is broken")
-        self.model = units[0].request.model.id
-        super().add(units)
-
-
-@pytest.mark.parametrize("method", ["take", "expire", "add"])
-async def test_a_batch_policy_that_fails_costs_its_queue_and_not_the_device(engines, method, monkeypatch):
-    other, model = engines.model("other"), engines.model("model")
-    engine = await engines.start(
-        lambda plugins: dataclasses.replace(plugins, batch_policies={"failing": FailingPolicy}),
-        load=[other, model],
-        batch_policy="failing",
-    )
-    monkeypatch.setattr(FailingPolicy, "broken", method)
-    with pytest.raises(InferenceError) as caught:
-        await bounded(engine.infer(request(model, "text")))
-    assert caught.value.code in {"QUEUE_UNAVAILABLE", "INFERENCE_ERROR"}
-    monkeypatch.setattr(FailingPolicy, "broken", "")
-    for name in (model, other):
-        assert len((await bounded(engine.infer(request(name, "text")))).items) == 1
-    assert engine.health().live_problem is None
-
-
-async def test_an_expire_that_fails_hides_no_other_model_s_expired_requests(engines, monkeypatch):
+async def test_requests_past_their_deadline_are_dropped_by_the_devices_thread(engines):
     hold = engines.hold()
-    names = [engines.model("gate", run_hold=str(hold)), *map(engines.model, ("first", "broken", "last"))]
-    engine = await engines.start(
-        lambda plugins: dataclasses.replace(plugins, batch_policies={"failing": FailingPolicy}),
-        load=names,
-        batch_policy="failing",
-    )
-    gate, first, broken, last = names
-
-    def expire(policy, now):
-        if policy.model == broken:
-            raise RuntimeError("expire is broken")
-        return BatchFormer.expire(policy, now)
-
-    monkeypatch.setattr(FailingPolicy, "expire", expire)
+    gate, model = engines.model("gate", run_hold=str(hold)), engines.model("model")
+    engine = await engines.start(load=[gate, model])
     blocker = asyncio.create_task(engine.infer(request(gate, "gate")))
     await until(lambda: RECORD.runs(gate))
     deadline = time.monotonic() + 0.1
-    asked = [(first, "late", deadline), (broken, "bad", None), (last, "late", deadline)]
-    tasks = [asyncio.create_task(engine.infer(request(name, text, deadline=end))) for name, text, end in asked]
-    await until(lambda: queued(engine) == 3)
+    asked = asyncio.create_task(engine.infer(request(model, "late", deadline=deadline)))
+    await until(lambda: queued(engine) == 1)
     time.sleep(max(0.0, deadline - time.monotonic()))  # noqa: ASYNC251 - only the device thread can see it
     hold.off()
     bound = time.monotonic() + BOUND_S
     while queued(engine) and time.monotonic() < bound:
         time.sleep(0.001)  # noqa: ASYNC251
-    replies = await bounded(asyncio.gather(*tasks, return_exceptions=True))
+    (reply,) = await bounded(asyncio.gather(asked, return_exceptions=True))
     await bounded(blocker)
-    assert [reply.code for reply in replies] == ["DEADLINE_EXCEEDED", "QUEUE_UNAVAILABLE", "DEADLINE_EXCEEDED"]
-    assert [sample(engine, "sie_dropped_units_total", model=name, reason="expired") for name in (first, last)] == [1, 1]
-
-
-async def test_a_batch_policy_that_cannot_learn_costs_nothing(engines, monkeypatch, caplog):
-    model = engines.model("model")
-    engine = await engines.start(
-        lambda plugins: dataclasses.replace(plugins, batch_policies={"failing": FailingPolicy}),
-        load=[model],
-        batch_policy="failing",
-    )
-    monkeypatch.setattr(FailingPolicy, "broken", "record")
-    assert len((await bounded(engine.infer(request(model, "text")))).items) == 1
-    assert "record is broken" in caplog.text
+    assert reply.code == "DEADLINE_EXCEEDED"
+    assert sample(engine, "sie_dropped_units_total", model=model, reason="expired") == 1
 
 
 async def test_a_failure_is_logged_with_the_request_it_belongs_to(engines, caplog):

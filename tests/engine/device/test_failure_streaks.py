@@ -1,9 +1,9 @@
-"""What fails in a row on a device: a model's requests, and batch policies."""
+"""What fails in a row on a device: a model's requests, and its scheduler."""
 
 import time
 from types import SimpleNamespace
 
-from sie_core.engine.device.health import POLICY_FAILURES, DeviceHealth
+from sie_core.engine.device.health import SCHEDULER_FAILURES, DeviceHealth
 from sie_core.engine.models.loaded import FAILURES_TOLD, LoadedModel
 
 
@@ -30,16 +30,16 @@ def test_a_model_that_fails_is_told_until_it_answers_and_no_other_model_s_answer
     assert told(bad) is None
 
 
-def test_policies_that_fail_are_told_until_one_works_or_none_was_tried_for_a_while() -> None:
+def test_a_scheduler_that_fails_is_told_until_it_works_or_was_not_tried_for_a_while() -> None:
     now = [0.0]
     seen = DeviceHealth(60.0, lambda: now[0])
-    for _ in range(POLICY_FAILURES):
-        assert seen.policy_problem() is None
-        seen.policy_failed()
-    assert "batch policies failed 3 times" in seen.policy_problem()
+    for _ in range(SCHEDULER_FAILURES):
+        assert seen.scheduler_problem() is None
+        seen.scheduler_failed()
+    assert "the scheduler failed 3 times" in seen.scheduler_problem()
     now[0] = 61.0
-    assert seen.policy_problem() is None
-    seen.policy_failed()
-    assert seen.policy_problem() is not None
-    seen.policy_worked()
-    assert seen.policy_problem() is None
+    assert seen.scheduler_problem() is None
+    seen.scheduler_failed()
+    assert seen.scheduler_problem() is not None
+    seen.scheduler_worked()
+    assert seen.scheduler_problem() is None

@@ -1,4 +1,4 @@
-"""A batch of short requests runs in the middle of a large one, which gets the same answer a little later."""
+"""A batch of short requests runs in the middle of a long one, which gets the same answer a little later."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
-from sie_core.batching.sharing import admission
+from sie_core.batching import scheduler
 from sie_core.contracts import Device, InvalidInput, preemption_point
 from sie_core.engine.device import worker
 from sie_core.engine.device.worker import DeviceWorker, work_s
-from tests.engine.conftest import BOUND_S, bounded, queued, request, sample, until, vectors
+from tests.engine.conftest import BOUND_S, bounded, queued, request, until, vectors
 from tests.engine.device_time import OVERHEAD_S, PRICE_S, DeviceTime, Model
 
 LARGE = " ".join(["w"] * 40)
@@ -27,7 +27,8 @@ def halfway(monkeypatch):
     """Have each run of the large request stop halfway until it may go on, and then be preempted if it can be."""
     begun, go_on = threading.Event(), threading.Event()
     run = FakeAdapter.run
-    monkeypatch.setattr(admission, "SHORT_AGAIN_S", 1e9)  # however busy the machine is
+    for name, value in (("AGAIN_S", 1e9), ("PREEMPTIBLE_S", 0.0), ("PREEMPTED", 1e9)):  # however busy the machine is
+        monkeypatch.setattr(scheduler, name, value)
 
     def in_two_parts(self, units):
         if sum(unit.cost for unit in units) >= 40 and (point := preemption_point()) is not None:
@@ -44,8 +45,7 @@ async def large_and_short(engines, halfway, model, **fields):
     """Ask for a large text, and for a short one while it runs; return the engine and both tasks."""
     begun, go_on = halfway
     engine = await engines.start(load=[model])
-    for text in "abc":
-        await bounded(engine.infer(request(model, text)))
+    await bounded(asyncio.gather(*(engine.infer(request(model, text)) for text in "abc")))
     RECORD.clear()
     large = asyncio.create_task(engine.infer(request(model, LARGE)))
     await until(begun.is_set)
@@ -63,7 +63,7 @@ async def test_a_short_request_preempts_a_large_one_and_both_are_answered(engine
     alone = [await bounded(engine.infer(request(model, text))) for text in (LARGE, "short")]
     for reply, expected in zip(replies, alone, strict=True):
         assert (vectors(reply)[0] == vectors(expected)[0]).all()
-    assert sample(engine, "sie_batches_total", model=model) == 7
+    assert len(RECORD.runs(model)) == 4
     assert engine.health().ready_problem is None
 
 
@@ -81,8 +81,7 @@ async def test_the_thread_of_the_device_answers_who_preempts_before_the_large_ru
     begun, go_on = halfway
     model = engines.model("model", max_batch_tokens=8)
     engine = await engines.start(load=[model])
-    for text in "abc":
-        await bounded(engine.infer(request(model, text)))
+    await bounded(asyncio.gather(*(engine.infer(request(model, text)) for text in "abc")))
     RECORD.clear()
     asked = [asyncio.create_task(engine.infer(request(model, LARGE)))]
     await until(begun.is_set)
@@ -109,22 +108,23 @@ async def test_a_device_that_is_lost_meanwhile_answers_both(engines, halfway):
     assert "lost" in (engine.health().ready_problem or "")
 
 
-async def test_nothing_preempts_where_no_short_requests_come(engines, halfway):
+async def test_nothing_preempts_where_nobody_else_comes(engines, halfway):
     begun, _ = halfway
     model = engines.model("model", max_batch_tokens=8)
     engine = await engines.start(load=[model])
-    assert len((await bounded(engine.infer(request(model, LARGE)))).items) == 1
+    for text in ("a", LARGE):
+        assert len((await bounded(engine.infer(request(model, text)))).items) == 1
     assert not begun.is_set()
 
 
 class Layers(Model):
-    """A model whose large runs are of several layers, in virtual time; what happens at each is the test's."""
+    """A model whose long runs are of several layers, in virtual time; what happens at each is the test's."""
 
     def __init__(self, device: DeviceTime) -> None:
         super().__init__("test/model")
         self.device, self.adapter, self.finish_s, self.failures = device, self, inf, 0
         self.at_layer, self.layer_s, self.ran, self.fails = [], 0.02, [], False
-        self.metrics.ran = lambda batch, waited, seconds: self.ran.append((batch.large, seconds))
+        self.metrics.ran = lambda batch, waited, seconds: self.ran.append((batch.preemptible, seconds))
         self.metrics.failed_batches = SimpleNamespace(inc=lambda: None)
 
     def run(self, units):
@@ -143,9 +143,10 @@ class Layers(Model):
 
 
 @pytest.fixture
-def layers():
+def layers(monkeypatch):
     """Give a device's worker without a thread, in virtual time, and a model that knows how long its runs take."""
     device = DeviceTime()
+    monkeypatch.setattr(scheduler, "PREEMPTED", 1e9)
     at_once = SimpleNamespace(submit=lambda call, *arguments, quick=False: call(*arguments), busy=False)
     settle = lambda run, outputs: [setattr(unit.request, "settled", True) for unit in run.units]  # noqa: E731
     worker = DeviceWorker(
@@ -153,8 +154,9 @@ def layers():
     )
     device.queue = worker.queue
     model = device.add(Layers(device))
-    for costs in ([10], [2000, 2000], [10], [2000, 2000], [10]):
+    for costs in ([10], [2000], [10], [2000], [10]):
         device.ask(model, costs)
+        device.ask(model, [10])
         while device.scheduler.queued_units:
             worker.step()
     model.ran.clear()
@@ -170,7 +172,7 @@ def test_a_run_that_short_ones_preempt_for_long_does_not_count_as_hung(layers):
         device.ask(model, [10])
 
     model.at_layer, model.layer_s = [layer] * 1000, 0.0
-    device.ask(model, [2000, 2000])
+    device.ask(model, [2000])
     begun = device.now
     worker.step()
     assert device.now - begun > 2  # above 1 s, and above ten times what was predicted
@@ -182,28 +184,17 @@ def test_the_time_of_what_preempts_a_run_is_not_its_own_also_where_it_fails(laye
     device, worker, model = layers
     model.fails = fails
     model.at_layer = [lambda: device.ask(model, [10])] * 5
-    device.ask(model, [2000, 2000])
+    device.ask(model, [2000])
     worker.step()
-    (seconds,) = [seconds for large, seconds in model.ran if large]
+    (seconds,) = [seconds for preemptible, seconds in model.ran if preemptible]
     assert seconds == pytest.approx(5 * model.layer_s + OVERHEAD_S + PRICE_S * 2000)
-
-
-def test_requests_that_preempt_a_run_batch_by_batch_are_not_thought_to_drain_slowly(layers):
-    device, worker, model = layers
-    model.at_layer = [lambda: [device.ask(model, [10]) for _ in range(960)], *[lambda: None] * 9]
-    device.ask(model, [2000, 2000])
-    begun = device.now
-    worker.step()
-    took, left = device.now - begun, device.scheduler.queued_cost
-    assert left == 10 * (960 - 10 * 64) + 2000
-    assert device.ask(model, [10], timeout_s=2 * took * left / 8400).error is None
 
 
 def test_finishing_the_outputs_of_a_run_that_preempts_another_is_not_preempted(layers):
     device, worker, model = layers
     asked = []
     model.at_layer = [lambda: asked.append(device.ask(model, [10]))] * 3
-    device.ask(model, [2000, 2000])
+    device.ask(model, [2000])
     worker.step()
     assert [(each.settled, each.error) for each in asked] == [(True, None)] * 3
 
@@ -245,76 +236,3 @@ def test_runs_of_an_accelerator_are_awaited_in_their_order_however_brief_their_o
 )
 def test_what_others_on_the_same_cores_held_up_is_as_quick_as_without_them(seconds, cpu_s, counts):
     assert work_s(seconds, cpu_s) == counts
-
-
-def longest_wait_s(device, quiet, flooded, costs):
-    """Keep a model at full batches for a while, and give the longest wait of short requests to another one."""
-    asked = []
-    for number in range(40):
-        device.at(0.1 * number, lambda: asked.append(device.ask(quiet, [10])))
-    for number in range(600):
-        device.at(0.003 * number, lambda: device.ask(flooded, costs))
-    device.run(3.0)
-    assert max(run.batch.cost for run in device.batches) > 3000  # as full as without the other model
-    return max(each.ended - each.arrived for each in asked[3:30])
-
-
-def test_a_flood_of_single_texts_holds_up_another_model_for_a_layer_and_not_for_a_batch():
-    device = DeviceTime(layers=12)
-    waited = longest_wait_s(device, device.add(Model("quiet")), device.add(Model("flooded")), [100])
-    assert waited < 0.25 / 4  # two layers and what runs in them, not 0.25 s and more
-
-
-@pytest.mark.parametrize("same", [False, True])
-def test_a_client_of_short_requests_that_waited_for_a_long_batch_waits_for_no_second_one(same):
-    device = DeviceTime()
-    flooded = device.add(Model("flooded", run_s=None, price_s=0.0002))
-    quiet = flooded if same else device.add(Model("quiet"))
-    for costs in ([10], [500] * 32, [10], [500] * 64):
-        device.ask(flooded, costs)
-        device.run_all()
-    device.ask(quiet, [10])
-    device.run_all()
-    began, asked = device.now, []
-
-    def look() -> None:
-        if not asked or asked[-1].settled:
-            asked.append(device.ask(quiet, [10]))
-
-    for number in range(1200):
-        device.at(began + 0.01 * number, lambda: device.ask(flooded, [500] * 32))
-        device.at(began + 5.0 + 0.01 * number, look)
-    device.run(began + 16.0)
-    waited = [each.ended - each.arrived for each in asked if each.ended]
-    assert max(waited[:2]) > 1.0
-    assert max(waited[2:]) < 0.5
-
-
-def test_models_that_are_both_flooded_take_turns_and_do_not_preempt_one_another():
-    device = DeviceTime(layers=12)
-    models = [device.add(Model(name)) for name in ("first", "second")]
-    for number in range(400):
-        for model in models:
-            device.at(0.003 * number, lambda model=model: device.ask(model, [100]))
-    device.run(3.0)
-    long = [run for run in device.batches if run.batch.cost > 3000]
-    assert {run.model for run in long} == set(models)
-    assert all(run.preempted_s == 0.0 for run in long)
-
-
-@pytest.mark.parametrize("costs", [[2000, 2000], [100]])
-def test_nothing_is_launched_ahead_behind_a_batch_that_holds_up_short_requests(costs):
-    device = DeviceTime(ahead=2)
-    quiet, flooded = device.add(Model("quiet")), device.add(Model("flooded"))
-    for _ in range(3):
-        device.ask(quiet, [10])
-        device.ask(flooded, costs)
-        device.run_all()
-    for _ in range(100):
-        device.ask(flooded, costs)
-    running, _ = device.queue.take()
-    assert running.model is flooded
-    assert device.queue.take() == (None, None)
-    device.ask(quiet, [10])
-    device.queue.device_done(running)
-    assert device.queue.take()[0].model is quiet

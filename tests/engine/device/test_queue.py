@@ -3,66 +3,86 @@
 import asyncio
 import threading
 import time
-from dataclasses import dataclass
 
 import pytest
 from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
-from sie_core.batching import BatchFormer
-from sie_core.batching.sharing.scheduler import Scheduler
-from sie_core.contracts import BatchLimits, InferenceError, Unit
-from sie_core.engine.device.health import DeviceHealth
-from sie_core.engine.device.on_device import OnDevice
-from sie_core.engine.device.queue import DeviceQueue
+from sie_core.contracts import InferenceError, Unit
 from sie_core.engine.device.worker import QUICK_S
 from sie_core.engine.requests.inflight import FlightUnit
 from tests.engine.conftest import BOUND_S, bounded, queued, request, sample, until
+from tests.engine.device_time import Asked, DeviceTime, Model
 
 LARGE = " ".join(["w"] * 40)
 
 
-async def test_a_flooded_model_keeps_no_other_from_its_share_of_the_queue(engines):
+async def test_a_client_that_floods_the_queue_keeps_no_other_from_its_share_of_it(engines):
     hold = engines.hold()
     flooded, quiet = engines.model("flooded", run_hold=str(hold)), engines.model("quiet")
     engine = await engines.start(load=[flooded, quiet], max_queued_cost=100)
-    tasks = [asyncio.create_task(engine.infer(request(flooded, "first")))]
+    tasks = [asyncio.create_task(engine.infer(request(flooded, "first", client="flood")))]
     await until(lambda: RECORD.runs(flooded))
-    tasks += [asyncio.create_task(engine.infer(request(flooded, LARGE))) for _ in range(2)]
+    tasks += [asyncio.create_task(engine.infer(request(flooded, LARGE, client="flood"))) for _ in range(2)]
     await until(lambda: queued(engine) == 2)
     with pytest.raises(InferenceError, match=r"80 cost units are queued, 80 of them for .*; 40 more exceed"):
-        await bounded(engine.infer(request(flooded, LARGE)))
-    tasks.append(asyncio.create_task(engine.infer(request(quiet, LARGE))))
-    await until(lambda: queued(engine) == 3)
-    tasks.append(asyncio.create_task(engine.infer(request(quiet, "within its half"))))
-    await until(lambda: queued(engine) == 4)
-    with pytest.raises(InferenceError, match="43 of them for test/quiet; 40 more exceed"):
-        await bounded(engine.infer(request(quiet, LARGE)))
+        await bounded(engine.infer(request(flooded, LARGE, client="flood")))
+    for number, (model, client) in enumerate([(quiet, "flood"), (quiet, "other"), (flooded, "other")]):
+        tasks.append(asyncio.create_task(engine.infer(request(model, "few words", client=client))))
+        await until(lambda number=number: queued(engine) == 3 + number)
+    with pytest.raises(InferenceError, match="SIE_MAX_QUEUED_COST=100"):
+        await bounded(engine.infer(request(quiet, LARGE, client="other")))
     hold.off()
-    assert len(await bounded(asyncio.gather(*tasks))) == 5
-
-
-@dataclass(eq=False)
-class Queue:
-    """What a scheduler sees of a loaded model."""
-
-    id: str
-    policy: BatchFormer
+    assert len(await bounded(asyncio.gather(*tasks))) == 6
 
 
 def test_units_are_queued_at_times_that_do_not_decrease_whoever_was_prepared_first():
-    limits = BatchLimits(max_cost=1, max_requests=1, max_run_s=None, max_wait_s=0.0)
-    model = Queue("test/model", BatchFormer(limits))
-    health = DeviceHealth(60.0, time.monotonic)
-    on_device = OnDevice(1, health.unfinished)
-    queue = DeviceQueue(Scheduler(100), health, lambda lost: None, time.monotonic, on_device)
-    queue.add_model(model)
-    now = time.monotonic()
-    for prepared in (now, now - 1.0, now - 0.5):
-        unit = Unit(0, 1, "key", None)
-        queue.submit(model, [FlightUnit(unit, object(), prepared, index=0, made=unit)])
-    times = [model.policy.take(now, False).units[0].enqueued_at for _ in range(3)]
+    device = DeviceTime()
+    model = device.add(Model())
+    device.queue._clock = time.monotonic
+    units = []
+    for _ in range(3):
+        asked, unit = Asked(model, 0.0, None, 1), Unit(0, 1, "key", None)
+        units.append(FlightUnit(unit, asked, index=0, made=unit))
+        device.queue.submit(asked, units[-1:])
+    times = [unit.enqueued_at for unit in units]
+    assert times[0] > 0
     assert times == sorted(times)
+
+
+def test_nothing_is_launched_behind_a_batch_until_more_waits_than_the_next_one_takes():
+    device = DeviceTime(ahead=2)
+    model = device.add(Model(run_s=None))
+    for costs in ([10], [10] * 64, [1000] * 4):
+        device.ask(model, costs)
+        device.run_all()
+    device.ask(model, [10])
+    running = device.queue.take()
+    device.ask(model, [10])
+    assert device.queue.take() is None
+    for _ in range(70):
+        device.ask(model, [10])
+    ahead = device.queue.take()
+    assert len(ahead.units) == 64
+    assert device.queue.take() is None
+    device.queue.device_done(running)
+    assert device.queue.take() is None
+    device.queue.device_done(ahead)
+    assert len(device.queue.take().units) == 7
+
+
+def test_what_is_kept_back_behind_a_run_goes_once_that_should_have_ended():
+    device = DeviceTime(ahead=2)
+    model = device.add(Model())
+    for costs in ([10], [1000]):
+        device.ask(model, costs)
+        device.run_all()
+    device.ask(model, [10])
+    assert device.queue.take()
+    device.ask(model, [10])
+    assert device.queue.take() is None
+    device.now += 0.1
+    assert device.queue.take()
 
 
 @pytest.mark.parametrize("shows", [True, False])
@@ -110,3 +130,17 @@ async def test_quick_outputs_of_one_unit_are_finished_by_the_devices_thread_and_
     slow.set()
     await by_device()  # it may be once more
     assert not await by_device()
+
+
+def test_a_batch_of_which_units_are_left_out_is_off_the_device_with_its_run():
+    device = DeviceTime()
+    model = device.add(Model())
+    asked = [device.ask(model, [10], key="k") for _ in range(2)]
+    run = device.queue.take()
+    while run is not None:
+        asked[0].settled = True
+        run.leave_out_settled()
+        device.queue.device_done(run)
+        device.queue.done(run)
+        run = device.queue.take()
+    assert not device.scheduler._scheduler._running

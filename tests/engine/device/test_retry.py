@@ -24,9 +24,9 @@ def run_of(requests: str, *, after: bool = False) -> Run:
     units = []
     for number, name in enumerate(requests):
         made = Unit(number, number + 1, "key", None)
-        units.append(FlightUnit(made, flights[name], 0.0, index=number, made=made))
+        units.append(FlightUnit(made, flights[name], index=number, made=made))
     cost = sum(unit.unit.cost for unit in units)
-    return Run(None, Batch(tuple(units), "key", cost, 1.0, len(flights)), after_freeing=after)
+    return Run(None, Batch(None, tuple(units), cost, 1.0), after_freeing=after)
 
 
 def names(runs) -> list[str]:
@@ -37,7 +37,6 @@ def test_a_batch_that_raised_is_split_by_request_and_its_order_and_costs_are_kep
     parts = after_failure(run_of("abcab"), ValueError(), 5)
     assert names(parts) == ["aa", "bcb"]
     assert [part.batch.cost for part in parts] == [5, 10]
-    assert [part.batch.requests for part in parts] == [1, 2]
     assert [part.batch.predicted_s for part in parts] == pytest.approx([1 / 3, 2 / 3])
     assert not any(part.after_freeing for part in parts)
 

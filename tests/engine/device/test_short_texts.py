@@ -8,14 +8,12 @@ from types import SimpleNamespace
 import pytest
 from sie_fake.adapter import FakeAdapter
 
-from sie_core.batching import BatchFormer
-from sie_core.batching.sharing.scheduler import Scheduler
-from sie_core.contracts import BatchLimits, Device, Item, Media, Unit
+from sie_core.contracts import Device, Item, Media, Unit
 from sie_core.engine.device.worker import DeviceWorker
 from sie_core.engine.pipeline import slices
 from sie_core.engine.requests.inflight import FlightUnit
 from tests.engine.conftest import BOUND_S, bounded, request, until
-from tests.engine.device.test_queue import Queue
+from tests.engine.device_time import Asked, DeviceTime, Model
 
 
 @pytest.fixture
@@ -63,9 +61,9 @@ async def test_a_model_whose_last_text_took_long_is_prepared_by_other_threads(en
 def worker():
     """Give the worker of a device, not started, and a model."""
     at_once = SimpleNamespace(submit=lambda call, *arguments, quick=False: call(*arguments))
-    made = DeviceWorker(Device("cpu"), Scheduler(100), at_once, None, None, lambda lost: None, stall_s=0.05)
-    limits = BatchLimits(max_cost=1, max_requests=1, max_run_s=None, max_wait_s=0.0)
-    model = Queue("test/model", BatchFormer(limits))
+    device = DeviceTime()
+    made = DeviceWorker(Device("cpu"), device.scheduler, at_once, None, None, lambda lost: None, stall_s=0.05)
+    model = Model()
     made.queue.add_model(model)
     yield made, model
     assert made.close(BOUND_S)
@@ -97,17 +95,18 @@ async def test_a_preparation_that_hangs_turns_liveness_red_and_one_that_raises_e
 def test_a_device_whose_thread_does_not_wait_or_has_work_makes_no_call(worker):
     made, model = worker[0].queue, worker[1]
     assert not made.call_if_idle(lambda: None)
-    unit = Unit(0, 1, "key", None)
+    asked, unit = Asked(model, 0.0, None, 1), Unit(0, 1, "key", None)
     made._idle = True  # its thread was woken by the unit, and has not gone on yet
-    made.submit(model, [FlightUnit(unit, object(), 0.0, index=0, made=unit)])
+    made.submit(asked, [FlightUnit(unit, asked, index=0, made=unit)])
     assert not made.call_if_idle(lambda: None)
 
 
-def test_a_batch_policy_that_hangs_holds_up_nobody_who_asks_for_a_call(worker, monkeypatch):
+def test_a_scheduler_that_hangs_holds_up_nobody_who_asks_for_a_call(worker, monkeypatch):
     made, model = worker[0].queue, worker[1]
+    scheduler = made._scheduler
     hangs, go_on, answered = threading.Event(), threading.Event(), threading.Event()
-    monkeypatch.setattr(model.policy, "add", lambda units: hangs.set() or go_on.wait(BOUND_S))
-    threading.Thread(target=made.submit, args=(model, []), daemon=True).start()
+    monkeypatch.setattr(scheduler, "add", lambda *_: hangs.set() or go_on.wait(BOUND_S))
+    threading.Thread(target=made.submit, args=(Asked(model, 0.0, None, 1), []), daemon=True).start()
     assert hangs.wait(BOUND_S)
 
     def ask() -> None:

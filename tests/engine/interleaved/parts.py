@@ -10,8 +10,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from sie_core.batching.sharing.demand import Demand, TextCosts
-from sie_core.batching.sharing.in_preparation import InPreparation
 from sie_core.concurrency.leases import Leases
 from sie_core.concurrency.pool import Work
 from sie_core.contracts import Batch, InferenceError, Item, ItemOutput, ModelFacts, Task, Unit
@@ -83,24 +81,15 @@ class Queue:
         # What the device's thread is to call: at most one.
         self.calls: list[Any] = []
         self.refuses = 0.0
-        self.in_preparation = InPreparation()
         self._random, self._model = random, model
-
-    def begin_preparing(self, model: Any, demand: Demand) -> None:
-        self.in_preparation.begin(demand, 0.0)
-
-    def end_preparing(self, model: Any, demand: Demand) -> None:
-        self.in_preparation.end(demand)
-
-    def admit(self, model: Any, demand: Demand) -> None:
-        self.in_preparation.end(demand)
-        if self._random.random() < self.refuses:
-            raise InferenceError("QUEUE_FULL", "no room")
 
     def queued(self) -> tuple[int, int]:
         return len(self.units), sum(unit.unit.cost for unit in self.units)
 
-    def submit(self, model: Any, units: Sequence[Any]) -> None:
+    def submit(self, flight: Any, units: Sequence[Any]) -> None:
+        if not flight.admitted and self._random.random() < self.refuses:
+            raise InferenceError("QUEUE_FULL", "no room")
+        flight.admitted = True
         self.units += units
 
     def call_if_idle(self, call: Any) -> bool:
@@ -118,7 +107,7 @@ class Queue:
         count = self._random.randint(1, len(self.units))
         chosen, self.units = self.units[:count], self.units[count:]
         cost = sum(unit.unit.cost for unit in chosen)
-        batch = Batch(tuple(sorted(chosen, key=lambda unit: unit.unit.cost)), None, cost, None, 1)
+        batch = Batch(self._model, tuple(sorted(chosen, key=lambda unit: unit.unit.cost)), cost)
         return Run(self._model, batch, lease=self._model.leases.acquire())
 
 
@@ -146,5 +135,5 @@ def model() -> Any:
     resolved = SimpleNamespace(profile=SimpleNamespace(max_batch_cost=BATCH_COST))
     adapter = Adapter()
     made = SimpleNamespace(id="m", adapter=adapter, facts=adapter.facts, metrics=metrics, resolved=resolved)
-    made.leases, made.prepare_s, made.text_costs = Leases(clock=lambda: 0.0), 0.0, TextCosts()
+    made.leases, made.prepare_s = Leases(clock=lambda: 0.0), 0.0
     return made

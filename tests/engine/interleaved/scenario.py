@@ -8,7 +8,6 @@ from typing import Any
 
 from sie_sdk import wire
 
-from sie_core.batching.sharing.demand import Demand
 from sie_core.concurrency.room import Bounds, Room
 from sie_core.contracts import (
     InferenceError,
@@ -83,13 +82,10 @@ class Scenario:
                 units.append("refused")
             items.append(Item(id=str(place), text="text", metadata={"units": units}))
         request = InferenceRequest("m", "score", items, f"r{number}")
-        demand = Demand((object(), 1.0), None, None, 1, 1, prepared=False) if random.random() < 0.5 else None
-        flight = SlicedFlight(request, self.model, TASK, PLAN, 0.0, self.preparing, demand)
+        flight = SlicedFlight(request, self.model, TASK, PLAN, 0.0, self.preparing)
         self.flights.append(flight)
         self.futures.append(flight.future)
-        counted = len(self.queue.in_preparation)
         flight.begin()
-        assert len(self.queue.in_preparation) == counted + (demand is not None)
 
     def _step(self) -> bool:
         choices = [
@@ -198,7 +194,6 @@ class Scenario:
         assert not self.threads.waiting
         assert not self.queue.calls
         assert not self.queue.units
-        assert not self.queue.in_preparation, "a request is counted as being prepared"
 
     def _check_answer(self, flight: SlicedFlight, answer: Any) -> None:
         units = [item.metadata["units"] for item in flight.request.items]  # type: ignore[index]

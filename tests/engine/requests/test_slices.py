@@ -63,19 +63,6 @@ async def test_only_some_batches_of_a_large_request_are_prepared_ahead(engines):
     assert (status.prepared_cost, status.prepared_bytes) == (0, 0)
 
 
-async def test_what_prepared_requests_cost_teaches_the_guess_for_those_that_are_judged_next(engines):
-    engine, model, hold = await held_back(engines)
-    loaded = engine.lifecycle.loaded(engine.catalog.resolve(model))
-    asked = request(model, *["ab " * 200] * 8)
-    before = loaded.text_costs.guess(asked, loaded.facts)
-    first = asyncio.create_task(engine.infer(request(model, "first")))
-    await until(lambda: engine.status().prepared_cost)
-    tasks = [asyncio.create_task(engine.infer(asked)) for _ in range(20)]  # judged by a guess, as others wait
-    hold.off()
-    await bounded(asyncio.gather(first, *tasks))
-    assert before < loaded.text_costs.guess(asked, loaded.facts) <= loaded.facts.max_sequence_length * 8
-
-
 async def test_units_that_take_much_memory_are_prepared_as_it_comes_free(engines):
     engine, model, hold = await held_back(engines, unit_bytes=MIB)
     task = asyncio.create_task(engine.infer(request(model, *["w"] * 40)))

@@ -14,6 +14,7 @@ from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, ModelConfig, ModelFamily, Profile, ResolvedModel, WeightTierFactory
 from sie_core.engine.models.record import ModelRecord, State
+from sie_core.engine.residency.loader import Loader
 from sie_core.engine.timeouts import Timeouts
 from tests.engine.conftest import Clock, bounded, queued, request, sample, until
 
@@ -268,16 +269,10 @@ async def test_an_unload_during_a_load_waits_for_it_and_those_who_had_it_loaded_
     assert engine.model(model).state == "available"
 
 
-async def test_a_load_that_fails_after_the_adapter_is_there_gives_its_memory_back(engines):
-    def broken(limits):
-        raise RuntimeError("no policy for anybody")
-
+async def test_a_load_that_fails_after_the_adapter_is_there_gives_its_memory_back(engines, monkeypatch):
+    monkeypatch.setattr(Loader, "_limits", lambda *_: 1 / 0)
     model = engines.model("model", memory_bytes=100_000_000)
-    engine = await engines.start(
-        lambda plugins: dataclasses.replace(plugins, batch_policies={"former": broken}),
-        device="fake",
-        batch_policy="former",
-    )
+    engine = await engines.start(device="fake")
     assert (await refusal(engine, model)).details["error_class"] == "UNKNOWN"
     assert MEMORY.used == 0
     assert [event.kind for event in RECORD.events(model)] == ["load", "unload"]

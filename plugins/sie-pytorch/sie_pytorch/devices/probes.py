@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager
-from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from sie_core.contracts import Device, DeviceMemory
 from sie_pytorch.devices.nvml import DriverMemory
@@ -34,7 +31,7 @@ class CudaProbe:
             if not torch.cuda.is_available():
                 return []
             return [
-                Device("cuda", index, torch.cuda.get_device_name(index), True, partial(prioritised, index))
+                Device("cuda", index, torch.cuda.get_device_name(index), True)
                 for index in range(torch.cuda.device_count())
             ]
         except (ImportError, RuntimeError, AssertionError):
@@ -61,24 +58,6 @@ class CudaProbe:
 
         with torch.cuda.device(device.index):
             torch.cuda.empty_cache()
-
-
-def prioritised(index: int) -> AbstractContextManager[object]:
-    """Have this thread launch on a stream of a CUDA device whose kernels go before those of the usual one.
-
-    It is a stream that waits for no other. What a batch needs was complete before: weights, as a batch of its model was
-    measured; LoRA factors, as their load waits for them. Its inputs come by `Transfers`.
-    """
-    import torch
-
-    return torch.cuda.stream(_stream(index))
-
-
-@cache
-def _stream(index: int) -> Any:
-    import torch
-
-    return torch.cuda.Stream(index, priority=-1)  # type: ignore[no-untyped-call]
 
 
 class MpsProbe:

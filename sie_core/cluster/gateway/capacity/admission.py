@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import exp
 
-from sie_core.batching.request_sizes import Point, request_s
-from sie_core.batching.sharing.promises import Promises
+from sie_core.batching.booking import Booking
 from sie_core.cluster.gateway.capacity.lanes import Labels, Lane
+from sie_core.cluster.gateway.capacity.request_sizes import Point, request_s
 from sie_core.contracts import InferenceError
 
 MOST_WAIT_S = 30.0
@@ -101,7 +101,7 @@ class Key:
     """By the power of two of their cost."""
     cost: float = 0.0
     at: float = 0.0
-    promises: Promises | None = None
+    booking: Booking = field(default_factory=Booking)
 
     def pass_time(self, now: float) -> None:
         """Count the time until now."""
@@ -156,7 +156,7 @@ class Admission:
         self._keys: dict[str, Key] = {}
         self._in_flight = 0
 
-    def enter(self, lane: Lane, subject: str, cost: float, left_s: float, token: Callable[[], Hashable]) -> Ticket:
+    def enter(self, lane: Lane, subject: str, cost: float, left_s: float) -> Ticket:
         """Admit a request; `leave` must follow.
 
         Args:
@@ -164,7 +164,6 @@ class Admission:
             subject: Its key.
             cost: Of its slices that are in the queue at a time.
             left_s: Until its deadline.
-            token: Gives what a request that is sent again has in common with itself.
 
         Raises:
             InferenceError: `QUEUE_FULL`, with the time to come back where it is known.
@@ -173,7 +172,7 @@ class Admission:
         key = self._keys.get(subject) or self._new(lane, subject, now)
         key.pass_time(now)
         if key.tickets:  # an empty queue takes any request
-            self._check(key, cost, left_s, now, token)
+            self._check(key, cost, left_s, now)
         self._in_flight += 1
         return key.take(cost, now)
 
@@ -194,23 +193,19 @@ class Admission:
         key = self._keys[subject] = Key(lane, subject, at=now)
         return key
 
-    def _check(self, key: Key, cost: float, left_s: float, now: float, token: Callable[[], Hashable]) -> None:
+    def _check(self, key: Key, cost: float, left_s: float, now: float) -> None:
         others = self._in_flight - len(key.tickets)
         if len(key.tickets) >= SHARE * (self._places - others):
-            raise self._full(key, 0.0, f"{len(key.tickets)} requests of it are in flight", now, token)
+            raise self._full(key, 0.0, f"{len(key.tickets)} requests of it are in flight", now)
         if len(key.tickets) < LOADED:  # few are answered otherwise than what was measured
             return
         wait_s, most_s = key.wait_s(cost), min(MOST_WAIT_S, left_s / MARGIN)
-        if wait_s <= most_s or (wait_s <= 2 * most_s and key.promises and key.promises.keep(token(), now)):
-            return
-        raise self._full(key, wait_s - most_s, f"it would take about {wait_s:.1f} s", now, token)
+        if wait_s > most_s:
+            raise self._full(key, wait_s - most_s, f"it would take about {wait_s:.1f} s", now)
 
-    def _full(self, key: Key, free_s: float, why: str, now: float, token: Callable[[], Hashable]) -> InferenceError:
+    def _full(self, key: Key, free_s: float, why: str, now: float) -> InferenceError:
         self.refused[key.lane.labels] += 1
         one_s = key.wait_s() / len(key.tickets)
-        after_s = None
-        if one_s:
-            key.promises = key.promises or Promises()
-            after_s = key.promises.make(token(), now + max(free_s, one_s), one_s, now)
+        after_s = key.booking.retry_after_s(now, max(free_s, one_s), one_s) if one_s else None
         told = f"The queue of this model is full: {why}; retry later."
         return InferenceError("QUEUE_FULL", told, retry_after_s=after_s)

@@ -63,9 +63,6 @@ DEVICES = {
     "on CPUs": Workers({"SIE_DEVICE": "cpu"}, 20.0, 0.1, 8),
     # As an encoder of 24 layers and 300 million parameters on a small GPU: a third of a second for a full batch.
     "on accelerators": Workers({"SIE_DEVICE": "fake"}, 3.0, 0.02, 48),
-    "on accelerators with a priority stream": Workers(
-        {"SIE_DEVICE": "fake", "SIE_PRIORITY_STREAM": "true"}, 3.0, 0.02, 48
-    ),
 }
 CONFIG = """\
 sie_id: {model}

@@ -113,10 +113,7 @@ class PackedModel(TextAdapter):
             OutOfDeviceMemory: The device has no room.
         """
         with device_errors():
-            lora = load_lora(name, folder, self._runner, self._device)
-            if self._device.type == "cuda":  # a batch on another stream finds it complete
-                torch.cuda.current_stream(self._device).synchronize()
-            return lora
+            return load_lora(name, folder, self._runner, self._device)
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""

@@ -1,11 +1,11 @@
-"""A batch policy that takes everything and gives what is no batch."""
+"""A scheduler that takes everything and gives what is no batch."""
 
-from sie_core.batching import BatchFormer
+from sie_core.batching import FairScheduler
 from sie_core.hookspecs import hookimpl
 
 
-class Odd(BatchFormer):
-    def take(self, now, device_busy, most_s=None):
+class Odd(FairScheduler):
+    def next(self, now, *, ahead=False, within=None):
         return "a batch"
 
 
@@ -14,5 +14,5 @@ class Junk:
 
     @staticmethod
     @hookimpl
-    def sie_batch_policies():
-        return {"policy-of-junk": Odd}
+    def sie_schedulers():
+        return {"scheduler-of-junk": Odd}

@@ -1,0 +1,167 @@
+"""What decides whose work runs next on a device: one synchronous object, driven by the engine with its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sie_core.contracts.backend.requests import Priority
+from sie_core.contracts.family.adapter import Unit
+
+SCHEDULER_VERSION: Final = 1
+"""Of the interface `Scheduler`. A change that breaks schedulers raises it."""
+
+
+class QueuedModel(Hashable, Protocol):
+    """A loaded model. A reload makes another one, and both may be served for a while."""
+
+    @property
+    def id(self) -> str:
+        """The id it is listed under."""
+        ...
+
+
+class QueuedRequest(Hashable, Protocol):
+    """A request that has work for the device. Its units come in one or several calls of `Scheduler.add`."""
+
+    @property
+    def model(self) -> QueuedModel:
+        """The model it asks."""
+        ...
+
+    @property
+    def client(self) -> Hashable | None:
+        """Whoever sent it; None where nobody knows."""
+        ...
+
+    @property
+    def priority(self) -> Priority | None:
+        """Its place among the requests of its client."""
+        ...
+
+    @property
+    def deadline(self) -> float | None:
+        """When nobody wants the answer any more, in seconds of the engine's clock."""
+        ...
+
+    @property
+    def admitted(self) -> bool:
+        """Whether units of it were added before: it must not be refused any more."""
+        ...
+
+    @property
+    def more_cost(self) -> int:
+        """The estimated cost of its units that are still to be added."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class QueuedUnit:
+    """A unit that waits for its run."""
+
+    unit: Unit
+    request: QueuedRequest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Units of one model and one key, cheapest first; they run together."""
+
+    model: QueuedModel
+    units: tuple[QueuedUnit, ...]
+    cost: int
+    predicted_s: float | None = None
+    """The predicted run time; None before anything was measured."""
+    preemptible: bool = False
+    """Whether the engine is to ask for shorter batches while it runs, on a device and runner that can be preempted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """When a model's batch is full. A single unit above a limit still runs, alone."""
+
+    max_cost: int
+    max_requests: int
+    max_run_s: float | None = None
+    """Predicted run time; None for no limit."""
+    weight: float = 1.0
+    """The model's share of the device beside other models that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """When the queue of a device is full."""
+
+    max_cost: int
+    """Cost units of all models that may wait."""
+
+
+class Scheduler(Protocol):
+    """Queues the units of every model on one device, refuses requests and forms batches.
+
+    Never called from two threads at once. It has no clock, no thread and no lock of its own: times are seconds of the
+    caller's monotonic clock, and never decrease.
+    """
+
+    @property
+    def version(self) -> int:
+        """The `SCHEDULER_VERSION` that it was written for. An engine of another version does not start with it."""
+        ...
+
+    def add_model(self, model: QueuedModel, limits: BatchLimits) -> None:
+        """Serve a model from now on."""
+        ...
+
+    def remove_model(self, model: QueuedModel) -> None:
+        """Forget a model, of which nothing waits."""
+        ...
+
+    def add(self, request: QueuedRequest, units: Sequence[QueuedUnit], now: float) -> None:
+        """Queue units of a request, in this order.
+
+        Raises:
+            InferenceError: `QUEUE_FULL`, with nothing queued: the request finds no room, or its answer would come after
+                its deadline. Never for a request that was admitted before.
+        """
+        ...
+
+    def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
+        """Form the next batch.
+
+        Args:
+            now: Seconds.
+            ahead: Whether it would be launched behind a batch that runs. None keeps it back; the engine asks again
+                when that one has ended, or more units have come.
+            within: The preemptible batch in the middle of which it would run; None unless it is short beside that.
+
+        Returns:
+            The batch; without `ahead` and `within`, None only where nothing waits.
+        """
+        ...
+
+    def late(self, now: float) -> Sequence[QueuedRequest]:
+        """Drop the requests whose deadline is past, or cannot be met any more; return them. Called before `next`."""
+        ...
+
+    def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
+        """Note that a batch has left the device.
+
+        Args:
+            batch: As `next` returned it, or a part of one that failed and was tried again.
+            seconds: How long it ran; None where it failed.
+            now: Seconds.
+        """
+        ...
+
+    def cancel(self, request: QueuedRequest) -> int:
+        """Drop every queued unit of a request; return how many. Dropped units never run."""
+        ...
+
+    def waiting(self, model: QueuedModel) -> tuple[int, int]:
+        """Return how many units wait of a model, and their cost."""
+        ...
+
+
+SchedulerFactory = Callable[[QueueLimits], Scheduler]
+"""Makes the scheduler of a device; registered by name, chosen by `SIE_SCHEDULER`."""
