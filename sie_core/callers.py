@@ -48,9 +48,10 @@ class Callers:
         """
         if self._by_token and (given := given_tokens(headers.getlist(HEADER))) and given[0]:
             return f"token {hashlib.sha256(given[0].encode('latin-1', 'replace')).hexdigest()[:16]}"
-        return self._named(peer, ",".join(headers.getlist(FORWARDED_FOR)) if self._trusted else "")
+        forwarded = ",".join(headers.getlist(FORWARDED_FOR)) if self._trusted else ""
+        return self._name(peer, forwarded) if forwarded else self._named(peer)  # a header may be long: none is kept
 
-    def _name(self, peer: str | None, forwarded: str) -> str:
+    def _name(self, peer: str | None, forwarded: str = "") -> str:
         address = _read(peer or "")
         if address is None:
             return "address unknown"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import httpx
 import pytest
 from starlette.datastructures import Headers
@@ -40,6 +42,18 @@ def test_a_client_is_the_last_address_that_no_trusted_proxy_has(peer, forwarded,
     assert Callers(PROXIES).client(peer, Headers(headers)) == client
 
 
+def test_headers_of_any_length_leave_nothing_behind() -> None:
+    callers = Callers(PROXIES)
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            for peer in ("203.0.113.7", "10.1.2.3"):
+                callers.client(peer, Headers({"x-forwarded-for": f"{number}{'x' * 60_000}"}))
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_without_proxies_the_header_is_anybody_s() -> None:
     headers = Headers({"x-forwarded-for": "198.51.100.1", "authorization": "Bearer made-up"})
     assert Callers().client("10.1.2.3", headers) == "address 10.1.2.3"
@@ -70,3 +84,15 @@ async def test_every_request_carries_its_client() -> None:
 def test_a_network_that_is_none_is_refused_at_the_start() -> None:
     with pytest.raises(ValueError, match=r"'10\.0\.0\.1/8' is no network"):
         Settings(trusted_proxies=("10.0.0.1/8",))
+
+
+async def test_a_key_in_azure_s_header_is_a_client_of_its_own() -> None:
+    backend = TellTaleBackend()
+    app = create_app(backend, Settings(auth_mode="token", auth_tokens=("one", "two")))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sie") as client:
+        for headers in ({"api-key": "one"}, {"api-key": "two"}, {"authorization": "Bearer one"}):
+            path = "/openai/v1/embeddings"
+            reply = await client.post(path, json={"model": "org/model", "input": "four"}, headers=headers)
+            assert reply.status_code == 200
+    first, second, again = [request.client for request in backend.requests]
+    assert first == again != second
