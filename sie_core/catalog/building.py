@@ -22,11 +22,10 @@ from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import Catalog, Problem, listed_id, make_catalog
 from sie_core.catalog.sources.export import Export
 from sie_core.catalog.sources.folder import ConfigFile, ModelsFolder
-from sie_core.catalog.sources.from_weights import cached_models, packaged_models, weights_config
+from sie_core.catalog.sources.from_weights import cached_models, packaged_models, undescribed, weights_config
 from sie_core.catalog.sources.hub_models import is_hub_id
 from sie_core.catalog.sources.local_folder import LocalFolder
 from sie_core.catalog.sources.store_folder import StoreFolder
-from sie_core.catalog.wording import did_you_mean
 from sie_core.contracts import ModelConfig, ModelLoadError, ResolvedModel
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import open_store
@@ -228,9 +227,8 @@ def _named_folder(named: str) -> ModelConfig:
     """Make the config of a folder that `SIE_WEIGHT_FOLDERS` names."""
     folder = Path(named).expanduser().absolute()
     if not holds_model(folder):
-        raise SettingsError(
-            f"SIE_WEIGHT_FOLDERS={named}: no folder of weights. Name one that holds a model's config.json."
-        )
+        problem = undescribed(folder) or "no folder of weights. Name one that holds a model's config.json"
+        raise SettingsError(f"SIE_WEIGHT_FOLDERS={named}: {problem}.")
     if not is_model_id(folder.name):
         raise SettingsError(f"SIE_WEIGHT_FOLDERS={named}: its name cannot be a model's id: {ID_RULE}.")
     return weights_config(folder.name, weights_path=str(folder))
@@ -266,7 +264,7 @@ def _filter(catalog: Catalog, settings: Settings, *, later: bool, hub: bool = Fa
 
 def _on_hub(catalog: Catalog, name: str, settings: Settings) -> bool:
     """Whether only the Hub may have a model, and it may be asked."""
-    known = name in catalog.unserved or name in catalog.configs
+    known = name in catalog.unserved or name in catalog.configs or catalog.fault(name)
     return not known and not settings.model_filter and is_hub_id(name) and not is_offline(settings)
 
 
@@ -283,12 +281,12 @@ def _check_known(catalog: Catalog, setting: str, names: Iterable[str], known: Co
             if later:
                 log.info("%s=%s: the config service has no such model yet", setting, name)
                 continue
-            if name in catalog.unserved:
+            if name in catalog.unserved or catalog.fault(name):
                 raise SettingsError(f"{setting}={name}: {catalog.not_found(name)}")
             unread = ", ".join(problem.source for problem in catalog.problems)
             broken = f" Not served because of a problem of its own: {unread}." if unread else ""
             raise SettingsError(
-                f"{setting}={name}: no such model.{did_you_mean(name, catalog.entries)} `sie models --all` lists all; "
+                f"{setting}={name}: no such model.{catalog.like(name)} `sie models --all` lists all; "
                 "a folder of weights or, where the Hub may be asked, an id of it does as well."
                 f"{broken}{catalog.absent}"
             )

@@ -35,7 +35,7 @@ def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection
     """Return the known names most similar to `value`, the `preferred` ones first, at most `limit`.
 
     None is much less similar than the best: a short name resembles nearly anything in part, so a fixed bound is not
-    enough.
+    enough. Where `value` is a name without its organisation, only names that end in it are returned.
     """
     found = process.extract(
         value[:_LONGEST_QUERY],
@@ -46,7 +46,8 @@ def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection
         score_cutoff=60,
     )
     names = [str(name) for name, likeness, _ in found if likeness >= found[0][1] - _NEAR_THE_BEST]
-    return sorted(names, key=lambda name: name not in preferred)[:limit]
+    without_organisation = [name for name in names if name.lower().rpartition("/")[2] == value.lower()]
+    return sorted(without_organisation or names, key=lambda name: name not in preferred)[:limit]
 
 
 def did_you_mean(value: str, known: Iterable[str], preferred: Collection[str] = ()) -> str:

@@ -11,7 +11,7 @@ from sie_core.catalog import build_catalog
 from sie_core.catalog.sources.hub_models import HubModels, serves_any
 from sie_core.contracts import Device, InferenceError, ModelLoadError
 from sie_core.plugins import PluginSet
-from sie_core.settings import Settings
+from sie_core.settings import Settings, SettingsError
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,26 @@ def test_a_filter_keeps_out_what_it_does_not_name(monkeypatch, tmp_path) -> None
     asked.models = HubModels(Settings(local_cache=tmp_path, model_filter=("org/n",)), PluginSet(), Device("cpu"))
     assert asyncio.run(asked.models.find("org/m", asked.catalog, named=True)) is None
     assert asked.count == 0
+
+
+def test_the_hub_is_not_asked_for_a_model_whose_own_config_is_broken(monkeypatch, tmp_path) -> None:
+    (tmp_path / "m.yaml").write_text("sie_id: org/m\nhf_id: org/m\nhf_revison: abc\n")
+    settings = Settings(local_cache=tmp_path / "cache", models_dir=tmp_path)
+    asked = Asked(monkeypatch, settings)
+    assert asyncio.run(asked.models.find("org/m", asked.catalog, named=False)) is None
+    assert asked.count == 0
+    with pytest.raises(InferenceError, match=r"m\.yaml: line 3: `hf_revison` is no field"):
+        asked.catalog.resolve("org/m")
+    with pytest.raises(SettingsError, match=r"SIE_PRELOAD_MODELS=org/m: org/m is not served: m\.yaml: line 3"):
+        build_catalog(settings.model_copy(update={"preload_models": ("org/m",)}), PluginSet(), hub=True)
+
+
+def test_a_name_near_that_of_a_broken_config_gets_it_and_the_files_without_a_name(monkeypatch, tmp_path) -> None:
+    (tmp_path / "m.yaml").write_text("sie_id: org/search\nhf_id: [x\n")
+    (tmp_path / "nameless.yaml").write_text("sie_id org/other\n")
+    asked = Asked(monkeypatch, Settings(local_cache=tmp_path / "cache", models_dir=tmp_path, http_host="0.0.0.0"))
+    _, message = asked.code("org/serch", named=False)
+    assert "Did you mean org/search?" in message
+    assert "nameless.yaml" in message
+    with pytest.raises(InferenceError, match=r"Did you mean org/search\?.*nameless\.yaml"):
+        asked.catalog.resolve("org/serch")

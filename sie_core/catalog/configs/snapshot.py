@@ -5,7 +5,7 @@ A changed config gives a new snapshot with a higher epoch.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -60,6 +60,29 @@ class Catalog:
         names = sorted({problem.source.rpartition("/")[2] for problem in self.problems})
         return f"model configs not served as they are written: {', '.join(names)}; the log says why" if names else None
 
+    @property
+    def remarks(self) -> str:
+        """Sentences on what is missing because of broken plugins and configs, for the error of an unknown model."""
+        return self.absent + (f" {self.note[0].upper()}{self.note[1:]}." if self.note else "")
+
+    def fault(self, model_id: str) -> str | None:
+        """Say why a model is not served whose config has a mistake; None where no such config states its id."""
+        for problem in self.problems:
+            stated = problem.model
+            if stated and stated not in self.configs and (model_id == stated or model_id.startswith(f"{stated}:")):
+                return f"{stated} is not served: {problem.source.rpartition('/')[2]}: {problem.message}"
+        return None
+
+    def like(self, model_id: str, among: Callable[[str], bool] = lambda _: True) -> str:
+        """Ask whether one of the nearest ids is meant, of models with a mistake in their config too.
+
+        Args:
+            model_id: An id that no model has.
+            among: Whether an id may be suggested.
+        """
+        stated = [problem.model for problem in self.problems if problem.model]
+        return did_you_mean(model_id, filter(among, dict.fromkeys([*self.entries, *stated])), self.here)
+
     def resolve(self, model_id: str) -> ResolvedModel:
         """Find what `id` or `id:profile` names; `id:default` is the bare id.
 
@@ -87,11 +110,10 @@ class Catalog:
         """Write the message of an unknown model: the reason, the nearest ids, or where to look."""
         if model_id in self.unserved:
             return f"{model_id} is not served here: {self.unserved[model_id]}"
-        for problem in self.problems:
-            if problem.model == model_id:
-                return f"{model_id} is not served: {problem.source.rpartition('/')[2]}: {problem.message}"
-        hint = did_you_mean(model_id, self.entries, self.here)
-        return f"No model {model_id!r} is served here.{hint or ' GET /v1/models lists those that are.'}{self.absent}"
+        if fault := self.fault(model_id):
+            return fault
+        hint = self.like(model_id) or " GET /v1/models lists those that are."
+        return f"No model {model_id!r} is served here.{hint}{self.remarks}"
 
 
 def listed_id(name: str) -> str:

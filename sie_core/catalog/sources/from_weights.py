@@ -46,14 +46,20 @@ def passed_over(models_dir: Path) -> Iterator[tuple[Path, str]]:
                 "`weights_path` in a config with an id of its own"
             )
             yield folder, reason
-    undescribed = (first for first in _folders(models_dir) if not holds_model(first))
-    for folder in (each for first in undescribed for each in (first, *_folders(first))):
-        if (file := _weights_in(folder)) and not holds_model(folder):
-            reason = (
-                f"it holds weights ({file}) and no config.json, which says what model they are of: put the files of "
-                "their repository beside them; weights are read from safetensors"
-            )
-            yield folder, reason
+    for first in _folders(models_dir):
+        for folder in () if holds_model(first) else (first, *_folders(first)):
+            if missing := undescribed(folder):
+                yield folder, missing
+
+
+def undescribed(folder: Path) -> str | None:
+    """Say that a folder holds weights and nothing that describes them; None where it is none such."""
+    if holds_model(folder) or not (file := _weights_in(folder)):
+        return None
+    return (
+        f"it holds weights ({file}) and no config.json, which says what model they are of: put the files of "
+        "their repository beside them; weights are read from safetensors"
+    )
 
 
 def _weights_in(folder: Path) -> str | None:

@@ -22,7 +22,6 @@ from sie_core.catalog.configs.ids import is_model_id
 from sie_core.catalog.configs.snapshot import Catalog, profiles_of
 from sie_core.catalog.families import choose_family
 from sie_core.catalog.sources.from_weights import cached_model, weights_config
-from sie_core.catalog.wording import did_you_mean
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Device, InferenceError, ModelConfig, ModelLoadError, WeightRequest
 from sie_core.contracts.errors import PERMANENT_FAILURES
@@ -69,13 +68,14 @@ class HubModels:
             named: Whether the operator names it, and not a client.
 
         Returns:
-            Its config; None where no Hub can have a model of this id, or a setting leaves it out.
+            Its config; None where no Hub can have a model of this id, a setting leaves it out, or its own config has a
+            mistake.
 
         Raises:
             InferenceError: `MODEL_NOT_FOUND` with what adds the model, `MODEL_LOADING` while the Hub does not answer,
                 `MODEL_LOAD_FAILED` where it cannot be served, or the Hub does not have what the operator named.
         """
-        kept_out = model_id in catalog.unserved or model_id in catalog.configs
+        kept_out = model_id in catalog.unserved or model_id in catalog.configs or catalog.fault(model_id)
         if not is_hub_id(model_id) or kept_out or self._settings.model_filter:
             return None
         if model_id not in self.found:
@@ -172,9 +172,9 @@ def _refusal(model_id: str, error: ModelLoadError, *, named: bool) -> InferenceE
 
 def _how_to_add(model_id: str, catalog: Catalog) -> str:
     organisation, _, name = model_id.partition("/")
-    alike = [each for each in catalog.entries if each.startswith(f"{organisation}/") or each.endswith(f"/{name}")]
+    like = catalog.like(model_id, lambda each: each.startswith(f"{organisation}/") or each.endswith(f"/{name}"))
     return (
-        f"No model {model_id!r} is served here.{did_you_mean(model_id, alike, catalog.here)} To add it, the operator "
+        f"No model {model_id!r} is served here.{like} To add it, the operator "
         f"runs `sie cache pull {model_id}`, starts with `sie serve {model_id}`, or puts a file of two lines into "
-        f"SIE_MODELS_DIR: `sie_id: {model_id}` and `hf_id: {model_id}`.{catalog.absent}"
+        f"SIE_MODELS_DIR: `sie_id: {model_id}` and `hf_id: {model_id}`.{catalog.remarks}"
     )
