@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
+import os
 import sys
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+
+LOOK_S: Final = 5.0
+"""Seconds between two looks at how much the process has grown."""
+WORTH: Final = 32 * 2**20
+"""Bytes that it must have grown by; less is not worth the walk through the heap."""
 
 
 def trim_heap() -> None:
@@ -27,6 +35,24 @@ def settle_heap() -> None:
     """
     gc.collect(1)
     trim_heap()
+
+
+async def keep_trimmed(look_s: float = LOOK_S) -> None:
+    """Trim the heap whenever the process has grown by `WORTH`: large requests leave free pages, too. Never returns."""
+    least = _resident()
+    while True:
+        await asyncio.sleep(look_s)
+        least = min(least, _resident())
+        if _resident() >= least + WORTH:
+            await asyncio.to_thread(trim_heap)
+            least = _resident()
+
+
+def _resident() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 @cache

@@ -18,6 +18,7 @@ from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.tasks import supervised
 from sie_core.engine import Engine, build_engine
+from sie_core.memory.heap import keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.server.examples import announcement
 from sie_core.serving.announcement import Announcement
@@ -96,6 +97,7 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
     )
     beside = [
         asyncio.create_task(supervised("the models folder", watch.run)),
+        asyncio.create_task(supervised("returning memory", keep_trimmed)),
     ]
     try:
         await server.serve_on(listener, partial(_start, engine, settings, listener, on_ready))

@@ -12,7 +12,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from sie_flash import plugin
-from sie_pytorch.devices.probes import prioritised
 from sie_pytorch.families.encode.loading import load
 from sie_pytorch.forward.specs import RUNNERS
 from sie_pytorch.forward.transfers import Transfers
@@ -76,37 +75,6 @@ def test_a_second_batch_is_launched_while_the_first_one_runs(name: str, checkpoi
             assert output.dense is not None
             assert vector is not None
             assert np.allclose(output.dense, vector, atol=1e-3)
-
-
-def test_a_batch_launched_with_priority_waits_for_nothing_of_the_usual_stream(
-    checkpoint: Callable[[str], Path],
-) -> None:
-    adapter, units = encoder(checkpoint("bert"))
-    with prioritised(0):  # what is allocated for the first time may wait
-        adapter.finish(units, adapter.run(units))
-    torch.cuda._sleep(LONG_SLEEP)
-    usual = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    usual.record()
-    with prioritised(0):
-        outputs = adapter.finish(units, adapter.run(units))
-    assert not usual.query()
-    assert len(outputs) == len(units)
-
-
-def test_outputs_of_both_streams_are_bit_for_bit_those_of_one(checkpoint: Callable[[str], Path]) -> None:
-    (long, long_units), (short, short_units) = (encoder(checkpoint(name)) for name in ("qwen3", "bert"))
-    alone = [
-        vectors(adapter.finish(units, adapter.run(units)))
-        for adapter, units in ((long, long_units), (short, short_units))
-    ]
-    for _ in range(50):
-        running = [long.run(long_units) for _ in range(4)]
-        with prioritised(0):
-            beside = short.run(short_units)
-        assert (vectors(short.finish(short_units, beside)) == alone[1]).all()
-        for raw in running:
-            assert (vectors(long.finish(long_units, raw)) == alone[0]).all()
-        assert (vectors(short.finish(short_units, short.run(short_units))) == alone[1]).all()
 
 
 def vectors(outputs: Sequence[ItemOutput]) -> NDArray[np.float32]:

@@ -62,7 +62,12 @@ UNSERVED: Final = {
         Unserved("truncate_prompt_tokens", "vLLM", _CUT, harmless=(-1,)),
         Unserved("truncation_side", "vLLM", _CUT, harmless=("right",)),
         Unserved("max_tokens", "Cohere", _CUT),
-        Unserved("max_chunks_per_doc", "Cohere", "documents are cut, not ranked in chunks; send `max_tokens_per_doc`"),
+        Unserved(
+            "max_chunks_per_doc",
+            "Cohere",
+            "documents are cut, not ranked in chunks; send `max_tokens_per_doc`",
+            harmless=(1, 10),
+        ),
         Unserved("rank_fields", "Cohere", "documents are read by `text`; write all of it there", harmless=(["text"],)),
         Unserved("return_embeddings", "Jina", "send the documents to `/v1/embeddings`", harmless=(False,)),
         Unserved("stream", "OpenAI", "answers come as a whole", harmless=(False,)),

@@ -17,7 +17,7 @@ from sie_core.api.inference.capacity import Capacity, asked_capacity, check_prof
 from sie_core.contracts import InvalidInput, LoadWait, Priority
 from sie_core.settings import Settings
 
-PLACEHOLDERS: Final = ("tei", "text-embeddings-inference")
+PLACEHOLDERS: Final = ("tei", "text-embeddings-inference", "any", "-")
 """What clients write for `model` where TEI's manual has them fill in something: it means the model of the path."""
 
 

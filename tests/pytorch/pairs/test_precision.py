@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.families.classify.loading import load as load_classifier
 from sie_pytorch.families.pairs.loading import load as load_pairs
+from sie_pytorch.forward.judging import logits
 from sie_pytorch.forward.specs import RUNNERS
 
 from sie_core.cache.choices import WeightChoices, kept_choices
@@ -25,6 +26,8 @@ WITHIN = 0.01
 EVERY = (*RUNNERS, *sie_runners())
 GENTLE = 0.05
 """What the last layer of a random head is multiplied by."""
+ROUGH = 1e-6
+"""A bound that no head keeps to: how far a random one moves depends on the processor's bfloat16."""
 
 
 @pytest.fixture(autouse=True)
@@ -70,17 +73,22 @@ def test_a_gentle_reranker_keeps_half_precision(tmp_path: Path) -> None:
     assert served.facts.precision == "bfloat16"
 
 
-def test_a_rough_classifier_is_served_in_float32_and_a_gentle_one_in_half_precision(tmp_path: Path) -> None:
+def test_a_rough_classifier_is_served_in_float32_and_a_gentle_one_in_half_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = classifier("bert", tmp_path, labels=LABELS)
     texts = make_texts(40, 20)
 
     def served(precision: str, **arguments: Any) -> Any:
         return load_classifier(context(folder, precision=precision, runners=EVERY, **arguments))
 
+    monkeypatch.setattr(logits, "MOST_MOVED", ROUGH)
     rough = served("float16")
     assert rough.facts.precision == "float32"
     assert "in bfloat16 its probabilities move by" in rough.facts.notes["precision"]
     assert classes(rough, texts) == classes(served("float32"), texts)
+    monkeypatch.undo()
+    monkeypatch.setenv("SIE_PYTORCH_CPU_BFLOAT16", "always")
     gentle(folder)
     half = served("float16")
     assert half.facts.precision == "bfloat16"
@@ -88,7 +96,8 @@ def test_a_rough_classifier_is_served_in_float32_and_a_gentle_one_in_half_precis
         assert dict(one) == pytest.approx(dict(other), abs=WITHIN)
 
 
-def test_a_later_load_asks_for_float32_at_once(tmp_path: Path) -> None:
+def test_a_later_load_asks_for_float32_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logits, "MOST_MOVED", ROUGH)
     folder = write_classifier("bert", tmp_path / "model")
     kept: WeightChoices = kept_choices(load_settings(local_cache=tmp_path / "cache"), PluginSet(), folder)
     given = context(folder, precision="float16", runners=EVERY, choices=kept)
