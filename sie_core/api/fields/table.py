@@ -25,7 +25,7 @@ class Unserved:
     """Values of a refused field that ask for what is done anyway."""
 
 
-_RANK_DOCUMENTS: Final = "all of `texts` are ranked; take the first ones, or send `documents`, where `top_n` is served"
+_RANK_DOCUMENTS: Final = "all `texts` are returned, best first; keep the first ones, or send `documents`"
 _LENGTH: Final = "texts beyond the model's length are cut at their end"
 _CUT: Final = "`truncate` says what becomes of a text beyond the model's length"
 _TASK: Final = "`task` and `input_type` name a prompt"
@@ -41,8 +41,8 @@ UNSERVED: Final = {
         Unserved("cache_salt", "vLLM", "there is no cache of prompts", refused=False),
         Unserved("keep_alive", "Ollama", "a model stays loaded until its memory is needed", refused=False),
         Unserved("add_special_tokens", "vLLM", "texts get the special tokens of the model", harmless=(True,)),
-        Unserved("activation", "vLLM", "send `raw_scores` for the logits", harmless=(True,)),
-        Unserved("use_activation", "vLLM", "send `raw_scores` for the logits", harmless=(True,)),
+        Unserved("activation", "vLLM", "rerank routes have `raw_scores`", harmless=(True,)),
+        Unserved("use_activation", "vLLM", "rerank routes have `raw_scores`", harmless=(True,)),
         Unserved("chat_template", "vLLM", "texts are read as they are"),
         Unserved("chat_template_kwargs", "vLLM", "texts are read as they are"),
         Unserved("messages", "vLLM", "texts are read as they are; send `input`"),
@@ -51,7 +51,12 @@ UNSERVED: Final = {
         Unserved("endianness", "vLLM", "base64 holds little-endian numbers", harmless=("native", "little")),
         Unserved("pooling", "vLLM", "a profile of the model's config chooses the pooling"),
         Unserved("normalize", "TEI, vLLM", "`/v1/embeddings` has `normalized` and `/embed` has `normalize`"),
-        Unserved("modality", "infinity, NVIDIA", "`input` itself says it", harmless=("text", "image", ["text"])),
+        Unserved(
+            "modality",
+            "infinity, NVIDIA",
+            "each input says itself whether it is a text or a picture",
+            harmless=("text", "image", ["text"]),
+        ),
         Unserved("prompt_name", "TEI", _TASK),
         Unserved("task_type", "Google, Nomic", _TASK),
         Unserved("dimensionality", "Nomic", "send `dimensions`"),

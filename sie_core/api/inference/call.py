@@ -14,6 +14,7 @@ from sie_core.api.body.negotiation import BodyFormat, body_format, reply_type
 from sie_core.api.context import Api
 from sie_core.api.http.limits import MAX_LOAD_WAIT_S
 from sie_core.api.inference.capacity import Capacity, asked_capacity, check_profile
+from sie_core.api.paths.canonical import DEPLOYMENT
 from sie_core.contracts import InvalidInput, LoadWait, Priority
 from sie_core.settings import Settings
 
@@ -28,6 +29,8 @@ class Call:
     settings: Settings
     path_model: str | None
     """The model that the path names."""
+    path_wins: bool
+    """Whether the body may name another model, which is not asked: Azure's clients do."""
     body_format: BodyFormat
     reply_type: str
     """The media type of the reply."""
@@ -50,7 +53,7 @@ class Call:
         """
         if self.path_model is None:
             return self.settings.default_model if named is None else named
-        if named not in (None, self.path_model, *PLACEHOLDERS):
+        if not self.path_wins and named not in (None, self.path_model, *PLACEHOLDERS):
             message = f"`model` is {named!r} and the path says {self.path_model!r}: give one of them."
             raise InvalidInput(message, param="model")
         return self.path_model
@@ -81,6 +84,7 @@ def read_call(api: Api, scope: Scope, headers: Headers, path_model: str | None, 
     return Call(
         settings=settings,
         path_model=path_model,
+        path_wins=DEPLOYMENT in scope,
         body_format=given,
         reply_type=reply_type(headers.get("accept", ""), given, msgpack=msgpack),
         deadline=None if timeout is None else time.monotonic() + timeout,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any, Final, Literal
 
 import orjson
@@ -103,7 +104,7 @@ def refusal(error: InferenceError, scope: Scope) -> Response:
     if error.code != "UNAUTHORIZED" or not asks:
         return response
     challenge = {"WWW-Authenticate": response.headers["WWW-Authenticate"]}
-    return page("token.html", response.status_code, challenge, url=str(URL(scope=scope)), path=scope["path"])
+    return page("token.html", response.status_code, challenge, url=quote(str(URL(scope=scope))), path=scope["path"])
 
 
 def _first(listed: list[Purpose]) -> Trial | None:

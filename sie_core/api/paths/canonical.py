@@ -16,6 +16,8 @@ _BEFORE_VERSION: Final = re.compile(r"/(?:(?:api|openai|v[12])/)+(?=v[12]/)")
 """What may stand before the version of the API: `/v1/v1/…`, `/api/v1/…`, Azure's `/openai/v1/…`."""
 _DEPLOYMENT: Final = re.compile(r"/openai/deployments/(.+)/embeddings")
 _AZURE: Final = "/openai/"
+DEPLOYMENT: Final = "sie.deployment"
+"""The key of a request's scope on Azure's paths: their deployment is the model, whatever the body says."""
 
 
 def canonical_path(path: str) -> str:
@@ -44,6 +46,7 @@ def canonicalise(scope: Scope) -> bool:
     scope["path"] = path
     if _SLASHES.sub("/", given).startswith(_AZURE):
         scope["headers"] = _with_authorization(scope["headers"])
+        scope[DEPLOYMENT] = True
     return True
 
 

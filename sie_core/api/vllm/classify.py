@@ -78,7 +78,7 @@ def classify_reply(call: Call, body: VllmClassifyBody, reply: Classified) -> Con
 
 def _classified(place: int, item: bytes, classes: Sequence[str]) -> dict[str, Any]:
     scores = {each["label"]: each["score"] for each in read_item(item)["classifications"]}
-    probs = [scores[name] for name in classes]
+    probs = [scores.get(name, 0.0) for name in classes]
     return {"index": place, "label": max(scores, key=scores.__getitem__), "probs": probs, "num_classes": len(classes)}
 
 

@@ -119,3 +119,14 @@ async def test_a_byte_order_mark_before_json_is_passed_over(client, url: str, bo
     assert (reply.status_code, reply.content) == (expected.status_code, expected.content)
     twice = await client.post(url, content=b"\xef\xbb\xbf" * 2 + json.dumps(body).encode())
     assert twice.status_code in (400, 422)
+
+
+async def test_a_gzip_body_of_a_few_members_is_read_and_one_of_many_is_refused(client) -> None:
+    body = json.dumps({"model": "org/model", "input": "four"}).encode()
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    halves = gzip.compress(body[:10]) + gzip.compress(body[10:])
+    assert (await client.post("/v1/embeddings", content=halves, headers=headers)).status_code == 200
+    empty = gzip.compress(b"") * 200
+    many = await client.post("/v1/embeddings", content=empty + gzip.compress(body), headers=headers)
+    assert many.status_code == 400
+    assert "more than 16 members" in many.text

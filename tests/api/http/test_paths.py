@@ -159,3 +159,9 @@ async def test_a_spelling_with_the_wrong_method_is_a_405(client: httpx.AsyncClie
     reply = await sent(client, "GET", "//v1/embeddings/")
     assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
     assert "It takes POST." in reply.json()["error"]["message"]
+
+
+async def test_azure_s_deployment_is_the_model_whatever_the_body_names(client: httpx.AsyncClient, backend) -> None:
+    body = {"model": "text-embedding-ada-002", "input": "four"}  # which some clients write by themselves
+    reply = await client.post("/openai/deployments/org/name/embeddings?api-version=2024-10-21", json=body)
+    assert (reply.status_code, backend.requests[0].model) == (200, "org/name")
