@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-LOOK_S: Final = 5.0
+LOOK_S: Final = 2.0
 """Seconds between two looks at how much the process has grown."""
-WORTH: Final = 32 * 2**20
+WORTH: Final = 16 * 2**20
 """Bytes that it must have grown by; less is not worth the walk through the heap."""
 
 
