@@ -24,7 +24,7 @@ POINTS = 7
 """A trend stands on at least so many rests, or on so many windows where no models come and go."""
 EVERY_S = 0.1
 
-ALLOWED = {"rss": 32.0, "anonymous": 32.0, "files": 2.0, "threads": 2.0}
+ALLOWED = {"rss": 16.0, "anonymous": 16.0, "files": 2.0, "threads": 2.0}
 """What may be gained over the judged time, whatever its length: the lower end of the interval has to be above it.
 
 A server trims its heap once it has grown by 16 MB, and a heap beside busy neighbours settles late. A heap that gives
