@@ -219,9 +219,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[None]:
-    """Put back what a command that ran in this process made of the log; later tests read it too."""
+    """Undo what a command that ran in this process, or a fixture of a module, made of the log; tests read it too."""
     root, answered = logging.getLogger(), logging.getLogger(ACCESS)
     handlers, level = root.handlers[:], root.level
+    answered.setLevel(logging.NOTSET)
+    answered.filters.clear()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)

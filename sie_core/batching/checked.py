@@ -84,7 +84,7 @@ class CheckedScheduler:
     def queued_by_model(self) -> dict[str, int]:
         """Return how many units wait, by the id of each model; two configs of a model count together."""
         queued: Counter[str] = Counter()
-        for model in self._models:
+        for model in list(self._models):
             queued[model.id] += self._units[model]
         return dict(queued)
 
@@ -114,8 +114,7 @@ class CheckedScheduler:
 
     def late(self, now: float) -> list[tuple[QueuedRequest, int]]:
         """Drop the requests that cannot be answered in time any more; return each with its number of units."""
-        dropped = self._ask(lambda: list(self._scheduler.late(now)))
-        return [(each, len(self._forget(each))) for each in dropped if each in self._waiting]
+        return self._ask(lambda: [(each, len(self._forget(each))) for each in self._scheduler.late(now) if each in self._waiting])
 
     def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
         """Form the next batch; a preemptible one, or one behind another, only where that is worth it."""
@@ -129,7 +128,7 @@ class CheckedScheduler:
         predicted_s = batch.predicted_s
         if predicted_s is not None and not (isinstance(predicted_s, int | float) and isfinite(predicted_s)):
             raise BrokenScheduler(f"predicted_s is {predicted_s!r:.100}, and should be seconds")
-        self._take(batch)
+        self._ask(self._take, batch)
         return batch
 
     def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
@@ -160,8 +159,10 @@ class CheckedScheduler:
     def _ask(self, call: Callable[..., Answer], *arguments: object) -> Answer:
         try:
             return call(*arguments)
+        except BrokenScheduler:
+            raise
         except Exception as error:
-            raise BrokenScheduler(f"it raised {type(error).__name__}") from error
+            raise BrokenScheduler(f"it raised {type(error).__name__}, or returned what is of no such type") from error
 
     def _take(self, batch: Batch) -> None:
         if batch.model not in self._models:

@@ -9,7 +9,7 @@ given when they came. So a short request overtakes a long one, until the client 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
@@ -139,6 +139,20 @@ class ModelQueue:
         _, key, waiting = min(self._heads(), key=lambda head: head[0])
         return key, waiting
 
+    def in_turn(self) -> Iterator[Waiting]:
+        """Yield the request that is next, again and again: each is to be cancelled before the next one is asked for."""
+        heads = [(order, key, waiting.client) for order, key, waiting in self._heads()]
+        heapify(heads)
+        while heads:
+            order, key, client = heads[0]
+            line = client.lines.get(key)
+            if not line:
+                heappop(heads)
+            elif (now := (_finish(client, line), line[0][1])) != order:
+                heapreplace(heads, (now, key, client))
+            else:
+                yield line[0][2]
+
     def take(self, key: Key, fits: Fits, now: float) -> dict[Waiting, list[QueuedUnit]]:
         """Take the units that are next of a key, at least one.
 
@@ -169,7 +183,7 @@ class ModelQueue:
             waiting.left -= unit.unit.cost
             if not waiting.units[key]:
                 del waiting.units[key]
-                heappop(line)
+                _prune(line, key)
             if line:
                 heapreplace(heads, (_finish(client, line), line[0][1], client, line))
             else:
@@ -185,14 +199,13 @@ class ModelQueue:
         waiting = self.requests.get(request)
         if waiting is None:
             return 0
-        for key in waiting.units:
+        units, keys = sum(map(len, waiting.units.values())), list(waiting.units)
+        waiting.units.clear()
+        for key in keys:
             line = waiting.client.lines[key]
-            line[:] = [entry for entry in line if entry[2] is not waiting]
-            heapify(line)
+            _prune(line, key)
             if not line:
                 del waiting.client.lines[key]
-        units = sum(map(len, waiting.units.values()))
-        waiting.units.clear()
         waiting.left -= waiting.cost
         self._take_off(waiting, units, waiting.cost)
         return units
@@ -247,17 +260,24 @@ class ModelQueue:
         del self.requests[waiting.request]
         client.requests -= 1
         if not client.requests:
-            self._leave(client)
+            self._leave(client, known=waiting.request.client is not None)
 
-    def _leave(self, client: Client) -> None:
+    def _leave(self, client: Client, *, known: bool) -> None:
         del self.clients[client.who]
-        if not self.clients:
-            self._time = 0.0
+        if not self.clients:  # whoever comes next finds neither a share nor a pace of before
+            self._time = self._moved = self._took_s = self._moves = 0.0
             self._starts.clear()
             return
-        self._starts[client.who] = client.start
+        if known:
+            self._starts[client.who] = client.start
         if len(self._starts) > _REMEMBERED:
             self._starts = {who: start for who, start in self._starts.items() if start > self._time}
+
+
+def _prune(line: list[tuple[int, int, Waiting]], key: Key) -> None:
+    # Drop leading requests of which nothing of the key waits; what was cancelled in the middle stays until it leads.
+    while line and key not in line[0][2].units:
+        heappop(line)
 
 
 def _client(request: QueuedRequest) -> Hashable:
@@ -265,7 +285,7 @@ def _client(request: QueuedRequest) -> Hashable:
 
 
 def _order(request: QueuedRequest, client: Client, size: int) -> int:
-    return _RANKS[request.priority] * _APART + client.given + size
+    return _RANKS.get(request.priority, 1) * _APART + client.given + size
 
 
 def _finish(client: Client, line: list[tuple[int, int, Waiting]]) -> float:

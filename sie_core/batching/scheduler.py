@@ -126,9 +126,9 @@ class FairScheduler:
         for queue in self._models.values():
             past = [each for each in queue.requests if each.deadline is not None and each.deadline <= now]
             dropped += [request for request in past if queue.cancel(request)]
-            while len(queue.requests) > 1:  # a lone one is tried, and what it takes is measured
-                first = queue.first()[1]
-                if now + self._drain_s(queue, first.left) <= (first.request.deadline or inf):
+            for first in queue.in_turn():
+                # A lone one is tried, and what it takes is measured.
+                if len(queue.requests) == 1 or now + self._drain_s(queue, first.left) <= (first.request.deadline or inf):
                     break
                 queue.cancel(first.request)
                 dropped.append(first.request)
@@ -140,9 +140,12 @@ class FairScheduler:
         if running is not None:
             self._since = self._since + (seconds or 0.0) if running.within else now
         queue = self._models.get(batch.model)
-        if queue is not None and seconds is not None:
-            queue.speed.record(batch.cost, seconds)
-            queue.tag += (seconds - (batch.predicted_s or 0.0)) / queue.limits.weight
+        if queue is not None:
+            # What failed is not charged: its parts are, when they have run.
+            charged_s = 0.0 if running is None else running.predicted_s
+            queue.tag += ((seconds or 0.0) - charged_s) / queue.limits.weight
+            if seconds is not None:
+                queue.speed.record(batch.cost, seconds)
 
     def cancel(self, request: QueuedRequest) -> int:
         """Drop every queued unit of a request; return how many."""
@@ -224,12 +227,17 @@ class FairScheduler:
         run_s = self._drain_s(queue, before)
         beside_s = sum(self._beside_s(other, queue, run_s) for other in waiting if other is not queue)
         wait_s, left_s = self._busy_s(now) + max(run_s + beside_s, until_s), max(0.0, request.deadline - now)
+        if not queue.cost and not any(batch.model is request.model for batch in self._running):
+            wait_s -= own_s  # it is tried, and what it takes is measured: an outlier must not refuse a model for good
         if MARGIN * wait_s > left_s:
+            alone = MARGIN * own_s > left_s
+            why = "even alone" if alone else "behind others"
             raise InferenceError(
                 "QUEUE_FULL",
-                f"The answer of {request.model.id} would take about {wait_s:.2f} s, as others wait before it, and the "
-                f"deadline is in {left_s:.2f} s.",
-                retry_after_s=self._booking.retry_after_s(now, MARGIN * wait_s - left_s, own_s),
+                f"The answer of {request.model.id} would take about {wait_s:.2f} s {why}, and the deadline is in "
+                f"{left_s:.2f} s.",
+                # Nobody waits for the time of a request that would always be late.
+                retry_after_s=self._booking.retry_after_s(now, MARGIN * wait_s - left_s, 0.0 if alone else own_s),
             )
 
     def _has_share(self, queue: ModelQueue, waiting: Sequence[ModelQueue], request: QueuedRequest, cost: int) -> bool:

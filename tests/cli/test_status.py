@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sie_core.cli.models.status import table
+from sie_core.cli.models.status import FIELDS, table
 
 SIE = Path(sys.executable).with_name("sie")
 
@@ -51,3 +51,9 @@ def test_a_last_use_is_told_in_round_numbers(seconds, told):
         "last_error": None,
     }
     assert table([row], 1e9 + seconds)[1].split(maxsplit=5) == ["a", "loaded,", "pinned", "91", "MB", told]
+
+
+def test_the_progress_of_a_fetch_is_shown() -> None:
+    model = {"name": "org/m", "state": "loading", "notes": {"fetch": "3 of 9 MB fetched"}}
+    row = {field: model.get(field) for field in FIELDS}  # as the command keeps them
+    assert "loading: 3 of 9 MB fetched" in "\n".join(table([row], 0.0))

@@ -27,6 +27,7 @@ def test_every_machine_serves_the_same_numbers_and_says_what_serves(tmp_path: Pa
     """The last has no kernels that run. All keep what they chose in one place: none takes another's choice."""
     expected = SentenceTransformer(str(FOLDER), device="cpu").encode(TEXTS)
     shared = {"SIE_LOCAL_CACHE": str(tmp_path / "cache"), "SIE_HF_FALLBACK": "false", "SIE_DEVICE": "cpu"}
+    shared["SIE_LOG_LEVEL"] = "DEBUG"
     for isa in ("avx2", FOREIGN):
         variables = environment(SIE_CPU_ISA=isa, SIE_DEFAULT_COMPUTE_PRECISION="float32", **shared)
         with server(["--preload", MINILM], tmp_path, variables) as url:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from sie_sdk.types import ModelInfo
 
 LOCAL = "http://127.0.0.1:8080"
-FIELDS = ("name", "state", "precision", "runner", "memory_bytes", "last_used_at", "pinned", "last_error")
+FIELDS = ("name", "state", "precision", "runner", "memory_bytes", "last_used_at", "pinned", "last_error", "notes")
 
 
 @click.command("status")
@@ -30,7 +31,12 @@ def status(server: str, api_key: str | None, every: bool, as_json: bool) -> None
     elif rows:
         click.echo("\n".join(table(rows, time.time())))
     else:
-        click.echo(f"{server} serves {len(found)} models, and none was asked for yet.")
+        click.echo(f"{_shown(server)} serves {len(found)} models, and none was asked for yet.")
+
+
+def _shown(url: str) -> str:
+    """Leave out a password."""
+    return re.sub(r"//[^/]*@", "//…@", url)
 
 
 def _ask(server: str, api_key: str | None) -> list[ModelInfo]:
@@ -41,7 +47,7 @@ def _ask(server: str, api_key: str | None) -> list[ModelInfo]:
             return client.list_models()
     except (SIEError, ValueError) as error:
         raise click.ClickException(
-            f"{server} cannot be asked: {error}. Start a server with `sie serve`, or name one by --server."
+            f"{_shown(server)} cannot be asked: {error}. Start a server with `sie serve`, or name one by --server."
         ) from None
 
 
@@ -60,7 +66,7 @@ def _cells(row: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
     state = f"{row['state']}, pinned" if row["pinned"] else row["state"]
     if row["last_error"]:
         state += f": {row['last_error']['message']}"
-    if fetched := row.get("notes", {}).get("fetch"):
+    if fetched := (row.get("notes") or {}).get("fetch"):
         state += f": {fetched}"
     memory, used = row.get("memory_bytes"), row.get("last_used_at")
     served = " ".join(filter(None, (row.get("precision"), row.get("runner"))))

@@ -108,15 +108,15 @@ class DeviceQueue:
             self._retries.append(part)
             self._wake.notify()
 
+    # Without the lock, which a scheduler that hangs holds: a status must still say so.
+
     def queued(self) -> tuple[int, int]:
         """Return the units and the cost units that wait."""
-        with self._lock:
-            return self._scheduler.queued_units, self._scheduler.queued_cost
+        return self._scheduler.queued_units, self._scheduler.queued_cost
 
     def queued_by_model(self) -> dict[str, int]:
         """Return the units that wait, by the id of each model; two configs of a model count together."""
-        with self._lock:
-            return self._scheduler.queued_by_model()
+        return self._scheduler.queued_by_model()
 
     def next(self) -> Run | Call | None:
         """Wait for the next batch, which is then on the device, or for a call of `call_if_idle`; None once closed."""
@@ -170,7 +170,10 @@ class DeviceQueue:
     def preempting(self, run: Run) -> Run | None:
         """Put a batch of shorter requests on the device in the middle of a run; None where none waits."""
         with self._lock:
-            if self._closed_because is not None or self._retries or not self._scheduler.queued_units:
+            # A part of a failed batch, which no scheduler knows, is not preempted.
+            if self._closed_because is not None or self._retries or run.given is None:
+                return None
+            if not self._scheduler.queued_units:
                 return None
             now, short = self._clock(), None
             with self._guarded():
