@@ -93,7 +93,7 @@ class AdapterOptions(Strict):
 
 
 class AdaptiveBatching(Strict):
-    """Accepted for existing folders; the batch former here needs no tuning by model."""
+    """Accepted for existing folders; the scheduler needs no tuning by model."""
 
     enabled: bool | None = None
     target_p50_ms: float | None = None
