@@ -212,8 +212,12 @@ class QueueTransport(Protocol):
         """Whether messages can be sent now."""
         ...
 
-    async def declare_queue(self, settings: QueueSettings) -> None:
+    async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
         """Make a queue as described, or change the one of that name to it.
+
+        Args:
+            settings: Of the queue.
+            change: Whether a queue that differs is changed; otherwise it stays as it is, and the log says what differs.
 
         Raises:
             QueueError: `CONFIG`: what differs cannot be changed, and is named.
@@ -284,7 +288,7 @@ class QueueTransport(Protocol):
         ...
 
     async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
-        """Open a store, made where there is none.
+        """Open a store, made where there is none. With `make` it also gets the copies that are wanted, if it may.
 
         Raises:
             QueueError: `NOT_FOUND`: there is none, and it is not to be made.
@@ -310,6 +314,8 @@ class Access:
     """Queues it publishes to, counts and deletes from."""
     pulls: tuple[QueueSettings, ...] = ()
     """Queues it declares consumers of, pulls from, counts and acknowledges."""
+    declares_stores: tuple[str, ...] = ()
+    """Key-value stores it makes and changes."""
     keeps: tuple[str, ...] = ()
     """Key-value stores it makes, reads and writes."""
     reads: tuple[str, ...] = ()

@@ -348,7 +348,7 @@ class InProcessTransport(QueueTransport):
         if self._on_state is not None:
             call(self._on_state, "closed")
 
-    async def declare_queue(self, settings: QueueSettings) -> None:
+    async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
         """Make a queue as described, or change the one of that name to it."""
         self._there()
         for other in self._broker.queues.values():
@@ -358,10 +358,10 @@ class InProcessTransport(QueueTransport):
                 for another in settings.subjects
             ):
                 raise QueueError("CONFIG", f"Subjects of {settings.name!r} are those of {other.settings.name!r} too.")
-        if settings.name in self._broker.queues:
-            self._broker.queues[settings.name].settings = settings
-        else:
+        if settings.name not in self._broker.queues:
             self._broker.queues[settings.name] = _Queue(settings)
+        elif change:
+            self._broker.queues[settings.name].settings = settings
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
         """Make a consumer as described, or change the one of that name to it."""

@@ -38,8 +38,9 @@ class _Bench:
         self.here, self.there, self.name = here, there, name
         self.arrived: asyncio.Queue[Delivery] = asyncio.Queue()
 
-    async def declare(self, **bounds: Any) -> None:
-        await self.here.declare_queue(QueueSettings(self.name, (f"{self.name}.*",), max_bytes=1 << 22, **bounds))
+    async def declare(self, *, change: bool = True, **bounds: Any) -> None:
+        settings = QueueSettings(self.name, (f"{self.name}.*",), max_bytes=1 << 22, **bounds)
+        await self.here.declare_queue(settings, change=change)
         await self.consumer("a")
 
     async def consumer(self, token: str, **settings: Any) -> None:
@@ -268,7 +269,10 @@ async def backlog_counts_by_subject(connect: Connect) -> None:
 
 
 async def consumers_may_not_overlap_and_settings_may_change(connect: Connect) -> None:
-    """A second consumer of the same work is refused as `CONFIG`; a queue declared with other bounds takes them on."""
+    """A second consumer of the same work is refused as `CONFIG`; a queue declared with other bounds takes them on.
+
+    Declared with `change=False` it keeps those that it has.
+    """
     async with bench(connect, max_messages=1) as queue:
         async with refused("CONFIG"):
             await queue.there.declare_consumer(ConsumerSettings(queue.name, "all", f"{queue.name}.>"))
@@ -276,6 +280,7 @@ async def consumers_may_not_overlap_and_settings_may_change(connect: Connect) ->
         async with refused("FULL"):
             await queue.store("x")
         await queue.declare(max_messages=2)
+        await queue.declare(max_messages=1, change=False)
         await queue.store("x")
         async with refused("NOT_FOUND"):
             await queue.there.pull(queue.name, "nobody", queue.arrived.put_nowait, credit=1)

@@ -92,7 +92,7 @@ class JetStreamTransport(QueueTransport):
         if self._due is not None:
             self._due.cancel()
 
-    async def declare_queue(self, settings: QueueSettings) -> None:
+    async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
         """Make a queue as described, or change the one of that name to it."""
         wanted = stream_config(settings, self._options.storage, self._options.replicas)
         try:
@@ -103,6 +103,9 @@ class JetStreamTransport(QueueTransport):
             await self._create(settings, wanted)
             return
         if changed := differences(wanted, there):
+            if not change:
+                log.warning("the queue %s is left as it is: %s", settings.name, _told(changed))
+                return
             log.info("the queue %s is changed: %s", settings.name, _told(changed))
             try:
                 await self._connection.ask(f"STREAM.UPDATE.{settings.name}", wanted)
@@ -212,13 +215,16 @@ class JetStreamTransport(QueueTransport):
         return _Subscription(subject, parts)
 
     async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
-        """Open a store, made where there is none."""
+        """Open a store, made where there is none. One with fewer copies than `SIE_NATS_REPLICAS` gets as many."""
         self._connection.require()
         storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
         stream = self._connection.client.jetstream()
         try:
             try:
-                return JetStreamKeyValue(await stream.key_value(name))
+                opened = JetStreamKeyValue(await stream.key_value(name))
+                if make:
+                    await self._add_copies(f"KV_{name}")
+                return opened
             except BucketNotFoundError:
                 if not make:
                     raise QueueError("NOT_FOUND", f"There is no store {name!r}.") from None
@@ -226,6 +232,17 @@ class JetStreamTransport(QueueTransport):
                 return JetStreamKeyValue(await stream.create_key_value(config))
         except (Error, TimeoutError) as error:
             raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None
+
+    async def _add_copies(self, stream: str) -> None:
+        there = (await self._connection.ask(f"STREAM.INFO.{stream}"))["config"]
+        copies = self._options.replicas
+        if there["num_replicas"] >= copies:
+            return
+        try:
+            await self._connection.ask(f"STREAM.UPDATE.{stream}", {**there, "num_replicas": copies})
+            log.info("%s has %d copies now, %d before", stream, copies, there["num_replicas"])
+        except QueueError as error:  # it is a store all the same
+            log.warning("%s has %d copies of %d: %s", stream, there["num_replicas"], copies, error)
 
     def _answered(self, message: Arrived) -> None:
         entry = self._forget(message.subject.rpartition(".")[2])

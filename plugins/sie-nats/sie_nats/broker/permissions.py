@@ -32,6 +32,8 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
         publish += [f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "MSG.GET", "MSG.DELETE")]
     for queue in access.declares:
         publish += [f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "CREATE", "UPDATE")]
+    for store in access.declares_stores:
+        publish += [f"{API}STREAM.{verb}.KV_{store}" for verb in ("INFO", "CREATE", "UPDATE")]
     for queue in access.pulls:
         publish += [f"{API}STREAM.INFO.{queue.name}", f"$JS.ACK.{queue.name}.>"]
         publish += [f"{API}CONSUMER.{verb}.{queue.name}.>" for verb in ("CREATE", "INFO", "MSG.NEXT")]
