@@ -208,7 +208,7 @@ class Engine:
         return sorted(listed, key=lambda model: not model.available)
 
     def known_models(self, most: int) -> list[ModelInfo]:
-        """List up to `most` models with more known than their configs say: requested ones, and those with weights here."""
+        """List up to `most` models known beyond their configs: requested ones, and those with weights here."""
         self.sightings.refresh()
         names = dict.fromkeys((*(record.resolved.id for record in self.registry), *self.sightings.seen()))
         known = (self.catalog.entries[name] for name in names if name in self.catalog.entries)

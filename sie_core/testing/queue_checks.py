@@ -183,7 +183,7 @@ async def an_id_is_stored_once(connect: Connect) -> None:
 
 
 async def bounds_refuse_by_type(connect: Connect) -> None:
-    """A full subject, a full queue, an oversized message and an unstored subject are each refused with their own error."""
+    """A full subject, a full queue, an oversized message and an unstored subject each have their own error."""
     async with bench(connect, max_messages=5, max_messages_per_subject=3) as queue:
         for _ in range(3):
             await queue.store("x")

@@ -170,7 +170,7 @@ def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | N
 
 
 def describe_problems(error: ValidationError, text: str = "") -> list[str]:
-    """Write a line for each wrong field: its path, its value and what is allowed, and the position of an unknown one."""
+    """Write a line for each wrong field: path, value, what is allowed, and the position of an unknown one."""
     return [_line(problem, text) + describe_problem(problem) for problem in error.errors(include_url=False)]
 
 

@@ -68,7 +68,7 @@ class Catalog:
         return self.absent + (f" {self.note[0].upper()}{self.note[1:]}." if self.note else "")
 
     def fault(self, model_id: str) -> str | None:
-        """Explain why a model is not served because of a mistake in its config; None if no faulty config states its id."""
+        """Describe the mistake in a model's config that keeps it from being served; None if there is none."""
         for problem in self.problems:
             stated = problem.model
             if stated and stated not in self.configs and (model_id == stated or model_id.startswith(f"{stated}:")):

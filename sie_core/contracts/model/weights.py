@@ -39,7 +39,7 @@ def may_run_code(name: str) -> bool:
 
 
 def holds_weights(name: str, weights: Iterable[str]) -> bool:
-    """Whether a file, named from the root of its repository, matches one of the patterns in `weights`; `*` spans `/`."""
+    """Whether a file's path in its repository matches one of the patterns in `weights`; `*` spans `/`."""
     return any(fnmatchcase(name, pattern) for pattern in weights) and not may_run_code(name)
 
 

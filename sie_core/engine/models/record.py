@@ -213,7 +213,7 @@ class ModelRecord:
         return leases.last_used if leases is not None and leases.served else self._last_used
 
     def memory_held(self) -> int | None:
-        """Return the bytes of the model and its LoRA adapters; if it is not loaded, the bytes of its last load alone."""
+        """Return the bytes of the model with its LoRA adapters; if not loaded, those of its last load."""
         if self.memory_bytes is None or self.loaded is None:
             return self.memory_bytes
         return self.memory_bytes + self.loaded.loras.memory_bytes
