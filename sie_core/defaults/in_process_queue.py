@@ -421,12 +421,12 @@ class InProcessTransport(QueueTransport):
         return self._subscribe(subject, (subject,), on_message)
 
     async def inbox(self, on_message: Callable[[Message], None]) -> _Subscription:
-        """Make a subject nobody else can guess, and take what is sent to it or below it."""
+        """Create a subject that nobody else can guess, and receive what is sent to it or below it."""
         subject = f"_INBOX.{secrets.token_hex(12)}"
         return self._subscribe(subject, (subject, subject + ".>"), on_message)
 
     async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
-        """Open a store, made where there is none."""
+        """Open a store; create it if it does not exist."""
         self._there()
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name!r}.")

@@ -42,7 +42,7 @@ SPARE_S = 1.0
 """Between two spare messages: the file that holds the last one may be full by then."""
 NO_MESSAGE = 10037
 NO_ROOM = "insufficient"
-"""In JetStream's error where memory or disk lack for what a stream may hold."""
+"""Marks JetStream's error for lack of memory or disk for a stream."""
 FULL = ("maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded")
 
 log = logging.getLogger("sie_nats")
@@ -156,7 +156,7 @@ class JetStreamTransport(QueueTransport):
             if (settings := self._consumers.get((queue, consumer))) is not None:
                 await self.declare_consumer(settings)
 
-        # A process that stands still is given nothing a second time: what it asked for has ended by then.
+        # A pull expires within the ack wait: a stalled process has none left when its messages are redelivered.
         settings = self._consumers.get((queue, consumer))
         linger_s = LINGER_S if settings is None else max(LEAST_LINGER_S, min(LINGER_S, settings.ack_wait_s))
         pull = JetStreamPull(self._connection, queue, consumer, priority, on_delivery, declare_again, linger_s)
@@ -209,13 +209,13 @@ class JetStreamTransport(QueueTransport):
         return _Subscription(subject, [await self._connection.subscribe(subject, _taking(on_message))])
 
     async def inbox(self, on_message: Callable[[Message], None]) -> Subscription:
-        """Make a subject nobody else can guess, and take what is sent to it or below it."""
+        """Create a subject that nobody else can guess, and receive what is sent to it or below it."""
         subject, take = self._connection.new_inbox(), _taking(on_message)
         parts = [await self._connection.subscribe(each, take) for each in (subject, f"{subject}.>")]
         return _Subscription(subject, parts)
 
     async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
-        """Open a store, made where there is none. One with fewer copies than `SIE_NATS_REPLICAS` gets as many."""
+        """Open a store; create it if it does not exist. Raise its copies to `SIE_NATS_REPLICAS` if it has fewer."""
         self._connection.require()
         storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
         stream = self._connection.client.jetstream()
@@ -319,7 +319,7 @@ class _Subscription:
 
 
 def _call(callback: Callable[[Any], None], value: Any) -> None:
-    """Call a callback of a user of the transport. What it raised would end nats-py's task that reconnects."""
+    """Call a callback of a user of the transport. An exception would end nats-py's reconnecting task."""
     try:
         callback(value)
     except Exception:

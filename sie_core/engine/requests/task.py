@@ -21,7 +21,7 @@ MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "v
 
 
 class Asked(NamedTuple):
-    """What a request asks of a model."""
+    """The model, task and options that a request resolves to."""
 
     # For the adapter; without its LoRA adapter, which is loaded afterwards.
     task: Task
