@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
-
-from starlette.datastructures import Headers
+from typing import Final, Protocol
 
 PEER: Final = "sie.peer"
 """The key of a request's scope with its `Peer`; absent under a server that knows nothing of it."""
@@ -25,31 +23,17 @@ class Peer(Protocol):
         ...
 
 
-class RequestHeaders(Headers):
-    """The headers of a request, decoded once; the first of several of one name counts.
+class RequestHeaders(dict[str, str]):
+    """The headers of a request by their names in lower case, decoded once; the first of several of one name counts.
 
     Args:
         raw: Names in lower case, and values.
     """
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        super().__init__(raw=raw)
-        self._first: dict[str, str] = {}
-        for name, value in raw:
-            self._first.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        self._all = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+        super().__init__(reversed(self._all))
 
-    def __contains__(self, key: object) -> bool:
-        """Whether a header is there."""
-        return isinstance(key, str) and key.lower() in self._first
-
-    def __getitem__(self, key: str) -> str:
-        """Return the first value of a header."""
-        return self._first[key.lower()]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the first value of a header, or the default."""
-        return self._first.get(key.lower(), default)
-
-    def getlist(self, key: str) -> list[str]:
+    def getlist(self, name: str) -> list[str]:
         """Return every value of a header."""
-        return super().getlist(key) if key.lower() in self._first else []
+        return [value for each, value in self._all if each == name]

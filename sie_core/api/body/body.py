@@ -20,7 +20,7 @@ from sie_core.api.fields.body import LIKE
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.http.offload import BodyThreads
-from sie_core.api.request import PEER, Peer
+from sie_core.api.request import HEADERS, PEER, Peer, RequestHeaders
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -54,8 +54,19 @@ async def read_body(
             compressed as it says; `CLIENT_CLOSED_REQUEST` if the client disconnected; `DEADLINE_EXCEEDED` if it took
             too long; `QUEUE_FULL` if the bodies of others take too much memory.
     """
-    coding = coding_of(request.headers.get("content-encoding", ""))
-    data = await _received(request, limit, gate, deadline)
+    headers: RequestHeaders = request.scope[HEADERS]
+    coding = coding_of(headers["content-encoding"]) if "content-encoding" in headers else None
+    announced = headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    peer: Peer | None = request.scope.get(PEER)
+    data: RawBody | None = None if peer is None else peer.whole_body()
+    if data is None:
+        data = await _received(request, limit, int(announced) if announced.isdecimal() else None, gate, deadline)
+    elif len(data) > limit:
+        raise _too_large(limit)
+    else:
+        _hold(request, gate, len(data))
     if coding is None:
         return data
     body = await unpacked(data, coding, limit, threads)
@@ -65,20 +76,13 @@ async def read_body(
     return body
 
 
-async def _received(request: Request, limit: int, gate: Gate, deadline: float | None) -> RawBody:
+async def _received(request: Request, limit: int, announced: int | None, gate: Gate, deadline: float | None) -> RawBody:
     """Read the whole body, as it is sent."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit)
-    peer: Peer | None = request.scope.get(PEER)
-    whole = None if peer is None else peer.whole_body()
-    if whole is not None:
-        return _held(request, whole, limit, gate)
     now = asyncio.get_running_loop().time
     patience = Patience(now(), None if deadline is None else deadline - time.monotonic())
     room = limit
-    if announced.isdecimal():
-        room = int(announced)
+    if announced is not None:
+        room = announced
         _hold(request, gate, room)
     # Filled as the parts come: joined at the end in one call, 32 MB would keep everybody else waiting for up to 0.1 s.
     body = np.empty(room, np.uint8).data
@@ -100,14 +104,6 @@ async def _received(request: Request, limit: int, gate: Gate, deadline: float | 
     except ClientDisconnect:
         raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
     return bytes(body[:size]) if size <= SMALL else body[:size]
-
-
-def _held(request: Request, body: bytes, limit: int, gate: Gate) -> bytes:
-    """Return a body that has come as a whole, once it is counted."""
-    if len(body) > limit:
-        raise _too_large(limit)
-    _hold(request, gate, len(body))
-    return body
 
 
 def _hold(request: Request, gate: Gate, size: int) -> None:

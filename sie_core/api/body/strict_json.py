@@ -140,6 +140,6 @@ def _given_twice() -> InferenceError:
 
 
 def _quotes(data: bytes | memoryview) -> int:
-    if contains(data, b"\\"):
+    if _count(data, b"\\"):
         data = bytes(data).replace(b"\\\\", b"").replace(b'\\"', b"")
     return _count(data, b'"')
