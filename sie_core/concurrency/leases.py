@@ -55,14 +55,6 @@ class Leases:
         """Wait until no lease is held; False where one still is after `wait_s` seconds. None waits without limit."""
         return await within(self.idle(), wait_s)
 
-    def _released(self) -> None:
-        with self._lock:
-            self._count -= 1
-            self.last_used = self._clock()
-            waiting, self._waiting = ([], self._waiting) if self._count else (self._waiting, [])
-        for loop, event in waiting:
-            call_soon(loop, event.set)
-
 
 class Lease:
     """One lease. `release` may be called on any thread; a second call changes nothing."""
@@ -75,8 +67,14 @@ class Lease:
     def release(self) -> None:
         """Give the lease back."""
         leases, self._leases = self._leases, None
-        if leases is not None:
-            leases._released()
+        if leases is None:
+            return
+        with leases._lock:
+            leases._count -= 1
+            leases.last_used = leases._clock()
+            waiting, leases._waiting = ([], leases._waiting) if leases._count else (leases._waiting, [])
+        for loop, event in waiting:
+            call_soon(loop, event.set)
 
     def __enter__(self) -> Lease:
         return self

@@ -63,10 +63,10 @@ class Pipeline:
         timeouts: Timeouts,
         clock: Callable[[], float],
     ) -> None:
-        budget, batch_cost = cpu_budget(), settings.max_batch_cost
+        budget = cpu_budget()
         threads = settings.preprocessor_workers or min(MOST_THREADS, budget.threads)
         image_threads = settings.image_workers or min(MOST_THREADS, budget.threads)
-        queued_cost = settings.max_queued_cost or QUEUED_BATCHES * batch_cost
+        queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
         log.debug(
             "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
             device, device.name, threads, image_threads, budget,
@@ -95,8 +95,8 @@ class Pipeline:
         )
         # Requests in slices fill a half of the queue, so that those that are not find it open.
         bounds, queue = Bounds(queued_cost // 4), self.device.queue
-        self._texts = Preparing(texts, Room(bounds), queue, batch_cost, clock)
-        self._images = Preparing(images, Room(bounds), queue, batch_cost, clock)
+        self._texts = Preparing(texts, Room(bounds), queue, clock)
+        self._images = Preparing(images, Room(bounds), queue, clock)
 
     def start(self) -> None:
         """Start every thread; called on the event loop."""
@@ -155,7 +155,7 @@ class Pipeline:
     ) -> InferenceReply:
         """Answer a checked request; cancelling the call, or its deadline, removes what is queued of it."""
         self._require_running()
-        preparing = self._images if _has_images(request) else self._texts
+        preparing = self._images if "image" in model.facts.inputs and _has_images(request) else self._texts
         flight = SlicedFlight(request, model, task, plan, arrived, preparing)
         try:
             flight.begin()
@@ -186,7 +186,8 @@ class Pipeline:
 
     async def _answered(self, pending: Pending[Answer]) -> Answer:
         self._pending.add(pending)
-        timer = self._deadline(pending)
+        deadline = pending.request.deadline
+        timer = None if deadline is None else self._end_at(deadline, pending)
         try:
             return await pending.future
         finally:
@@ -196,10 +197,8 @@ class Pipeline:
             pending.settle()
             pending.forget()
 
-    def _deadline(self, pending: Pending[Any]) -> asyncio.TimerHandle | None:
-        if pending.request.deadline is None:
-            return None
-        left = max(0.0, pending.request.deadline - self._clock())
+    def _end_at(self, deadline: float, pending: Pending[Any]) -> asyncio.TimerHandle:
+        left = max(0.0, deadline - self._clock())
         return asyncio.get_running_loop().call_later(left, lambda: pending.fail(deadline_exceeded()))
 
     def _out_of_memory(self, run: Run) -> None:

@@ -80,7 +80,8 @@ class Lifecycle:
         """
         record = self._current(self.registry.of(resolved))
         if (loaded := self._ready(record)) is not None:
-            record.came_back()
+            if record.told:
+                record.came_back()
             return loaded, loaded.leases.acquire()
         until = self.clock() + self._wait_s(record, wait)
         with wait.place() as may_wait:
@@ -145,11 +146,13 @@ class Lifecycle:
     def _ready(self, record: ModelRecord, *, waited: bool = False) -> LoadedModel | None:
         # Return a loaded model, or start its load. A failed load is told to who waited for it, and to all until it
         # cooled down.
+        if (loaded := record.ready()) is not None:
+            return loaded
         now, failure = self.clock(), record.failure
         if record.state is State.FAILED and failure is not None and (waited or not failure.may_retry(now)):
             raise failure.error(now)
         self._start_load(record)
-        return record.ready()
+        return None
 
     def _current(self, record: ModelRecord) -> ModelRecord:
         # Return a record, or the one that replaced it where the catalog changed meanwhile.
