@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container
+from itertools import chain
 from typing import Any
 
 from starlette.responses import Response
@@ -108,7 +109,7 @@ class Connection(Beginning):
         self._head = None
         self._stop(self._head_timer)
         self._head_timer = None
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADERS_BYTES:
+        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADERS_BYTES:
             self._refusal = _too_large()
             raise ValueError("headers too large")  # the parser stops, and has `send_400_response` called
         super().on_headers_complete()
