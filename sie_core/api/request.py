@@ -31,9 +31,11 @@ class RequestHeaders(dict[str, str]):
     """
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        self._all = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
-        super().__init__(reversed(self._all))
+        self._raw = raw
+        for name, value in reversed(raw):
+            self[name.decode("latin-1")] = value.decode("latin-1")
 
     def getlist(self, name: str) -> list[str]:
         """Return every value of a header."""
-        return [value for each, value in self._all if each == name]
+        wanted = name.encode("latin-1")
+        return [value.decode("latin-1") for each, value in self._raw if each == wanted]

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.tasks import within
@@ -64,8 +63,8 @@ class Lease:
     def __init__(self, leases: Leases) -> None:
         self._leases: Leases | None = leases
 
-    def release(self) -> None:
-        """Give the lease back."""
+    def release(self, *_: object) -> None:
+        """Give the lease back; whatever is given is what a `with` gives at its end."""
         leases, self._leases = self._leases, None
         if leases is None:
             return
@@ -79,7 +78,4 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
+    __exit__ = release

@@ -85,7 +85,8 @@ class Room:
             held = self._held.pop(request, None)
             if held is None:
                 return  # it never entered, so nobody waits for it, and there may be hundreds of others to look at
-            self._count(held, -held.cost, -held.nbytes)
+            if held.cost or held.nbytes:
+                self._count(held, -held.cost, -held.nbytes)
         self.wake()
 
     def wake(self) -> None:

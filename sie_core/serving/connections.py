@@ -107,8 +107,9 @@ class Connection(Beginning):
                 super().on_headers_complete()  # stops at the upgrade
             return
         self._head = None
-        self._stop(self._head_timer)
-        self._head_timer = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
         if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADERS_BYTES:
             self._refusal = _too_large()
             raise ValueError("headers too large")  # the parser stops, and has `send_400_response` called

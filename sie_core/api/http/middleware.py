@@ -175,7 +175,8 @@ class RequestMiddleware:
             finally:
                 held = exchange.scope.get(HELD, 0)
                 PACING.answered(held + exchange.size)
-                self._api.gate.leave(held, _address(exchange.scope))
+                client = exchange.scope.get("client")
+                self._api.gate.leave(held, client and client[0])
         except InferenceError as error:
             await self._refuse(exchange, receive, error)
         except MemoryError:
@@ -209,7 +210,8 @@ class RequestMiddleware:
         self, scope: Scope, fields: RequestFields, admitted: bool, status: int, seconds: float, size: int
     ) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-        self._metrics.record(_route(scope), method, status, seconds, size)
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.record(route, method, status, seconds, size)
         if fields.model is None:
             fields.model = scope.get("path_params", {}).get("model")
         level = logging.INFO if admitted or status >= 500 else logging.DEBUG
@@ -220,23 +222,10 @@ class RequestMiddleware:
 
 def _fields(headers: RequestHeaders) -> RequestFields:
     given = headers.get("x-sie-request-id", "")
-    request_id = given if 0 < len(given) <= 256 and given.isascii() and given.isprintable() else _new_id()
+    if not (0 < len(given) <= 256 and given.isascii() and given.isprintable()):
+        given = f"{random.getrandbits(128):032x}"  # need not be hard to guess, and the kernel's numbers cost more
     trace = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
-    return RequestFields(request_id, trace.group(1) if trace else None)
-
-
-def _new_id() -> str:
-    """Make a unique id. It need not be hard to guess, and the kernel's random numbers cost more."""
-    return f"{random.getrandbits(128):032x}"
-
-
-def _route(scope: Scope) -> str:
-    return getattr(scope.get("route"), "path", "unmatched")
-
-
-def _address(scope: Scope) -> str | None:
-    client = scope.get("client")
-    return client and client[0]
+    return RequestFields(given, trace.group(1) if trace else None)
 
 
 def _path(scope: Scope) -> str:

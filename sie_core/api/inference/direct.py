@@ -34,7 +34,8 @@ class DirectRoutes:
         """
         if scope["type"] != "http":
             return False
-        scope["path"] = without_last_slash(scope["path"])
+        if scope["path"].endswith("/"):
+            scope["path"] = without_last_slash(scope["path"])
         return self._find(scope) or (canonicalise(scope) and self._find(scope))
 
     def _find(self, scope: Scope) -> bool:

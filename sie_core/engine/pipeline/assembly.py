@@ -195,7 +195,7 @@ class Assembly:
         require_finite(output, where)
         if output.dense is not None and wanted is not None:
             output.dense = shorten(output.dense, wanted, output.normalized)
-        return self._plan.convert(output, self._task.input_type, where)
+        return self._plan.convert(output, self._task.input_type, where) if self._plan.converters else output
 
     def _dims(self, output: ItemOutput, wanted: int) -> Mapping[OutputType, int]:
         # An adapter may shorten a dense vector itself.

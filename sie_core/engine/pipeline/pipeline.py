@@ -154,7 +154,8 @@ class Pipeline:
         self, request: InferenceRequest, model: LoadedModel, task: Task, plan: OutputPlan, arrived: float
     ) -> InferenceReply:
         """Answer a checked request; cancelling the call, or its deadline, removes what is queued of it."""
-        self._require_running()
+        if self._stopped_because is not None:
+            raise unavailable(self._stopped_because)
         preparing = self._images if "image" in model.facts.inputs and _has_images(request) else self._texts
         flight = SlicedFlight(request, model, task, plan, arrived, preparing)
         try:
@@ -171,7 +172,8 @@ class Pipeline:
     async def ask_tokenizer(self, request: TokenizeRequest | DecodeRequest, model: LoadedModel) -> Any:
         """List the tokens of texts, or write the texts of tokens."""
         async with self._tokenizers.turn(request):
-            self._require_running()
+            if self._stopped_because is not None:
+                raise unavailable(self._stopped_because)
             pending: Pending[Any] = Pending(request, model, model.leases.acquire())
             work = self._texts.threads.submit(ask_tokenizer, pending)
             try:
@@ -179,10 +181,6 @@ class Pipeline:
             finally:
                 if self._texts.threads.remove(work):  # it would wait for a thread, and nothing counts it any more
                     pending.lease.release()
-
-    def _require_running(self) -> None:
-        if self._stopped_because is not None:
-            raise unavailable(self._stopped_because)
 
     async def _answered(self, pending: Pending[Answer]) -> Answer:
         self._pending.add(pending)
@@ -194,7 +192,8 @@ class Pipeline:
             self._pending.discard(pending)
             if timer is not None:
                 timer.cancel()
-            pending.settle()
+            if not pending.settled:
+                pending.settle()
             pending.forget()
 
     def _end_at(self, deadline: float, pending: Pending[Any]) -> asyncio.TimerHandle:
