@@ -6,19 +6,24 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import Final, Protocol
 
-from starlette.datastructures import Headers
-
-from sie_core.auth import HEADER, given_tokens
+from sie_core.auth import given_tokens
 from sie_core.settings import Settings
 
-FORWARDED_FOR: Final = "X-Forwarded-For"
 _REMEMBERED: Final = 4096
 _SITE_BITS: Final = 64
 """Prefix bits of an IPv6 address that identify a site; a site chooses the rest itself, anew for each connection."""
 
 Address = IPv4Address | IPv6Address
+
+
+class Headers(Protocol):
+    """The headers of a request."""
+
+    def getlist(self, name: str, /) -> list[str]:
+        """Return every value of a header, by its name in lower case."""
+        ...
 
 
 class Callers:
@@ -46,9 +51,9 @@ class Callers:
             peer: Address of the connection; None if it has none.
             headers: Headers of the request.
         """
-        if self._by_token and (given := given_tokens(headers.getlist(HEADER))) and given[0]:
+        if self._by_token and (given := given_tokens(headers.getlist("authorization"))) and given[0]:
             return f"token {hashlib.sha256(given[0].encode('latin-1', 'replace')).hexdigest()[:16]}"
-        forwarded = ",".join(headers.getlist(FORWARDED_FOR)) if self._trusted else ""
+        forwarded = ",".join(headers.getlist("x-forwarded-for")) if self._trusted else ""
         return self._name(peer, forwarded) if forwarded else self._named(peer)  # a header may be long: none is kept
 
     def _name(self, peer: str | None, forwarded: str = "") -> str:

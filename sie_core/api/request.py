@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from starlette.datastructures import Headers
+from typing import Final
 
 HEADERS: Final = "sie.headers"
 """The key of a request's scope with its `RequestHeaders`."""
 
 
-class RequestHeaders(Headers):
-    """The headers of a request, decoded once; the first of several of one name counts.
+class RequestHeaders(dict[str, str]):
+    """The headers of a request by their names in lower case, decoded once; the first of several of one name counts.
 
     Args:
         raw: Names in lower case, and values.
     """
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        super().__init__(raw=raw)
-        self._first: dict[str, str] = {}
-        for name, value in raw:
-            self._first.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        self._raw = raw
+        for name, value in reversed(raw):
+            self[name.decode("latin-1")] = value.decode("latin-1")
 
-    def __contains__(self, key: object) -> bool:
-        """Whether a header is there."""
-        return isinstance(key, str) and key.lower() in self._first
-
-    def __getitem__(self, key: str) -> str:
-        """Return the first value of a header."""
-        return self._first[key.lower()]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the first value of a header, or the default."""
-        return self._first.get(key.lower(), default)
-
-    def getlist(self, key: str) -> list[str]:
+    def getlist(self, name: str) -> list[str]:
         """Return every value of a header."""
-        return super().getlist(key) if key.lower() in self._first else []
+        wanted = name.encode("latin-1")
+        return [value.decode("latin-1") for each, value in self._raw if each == wanted]

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from sie_core.concurrency.loop import call_soon
 from sie_core.concurrency.tasks import within
@@ -55,14 +54,6 @@ class Leases:
         """Wait until no lease is held; False where one still is after `wait_s` seconds. None waits without limit."""
         return await within(self.idle(), wait_s)
 
-    def _released(self) -> None:
-        with self._lock:
-            self._count -= 1
-            self.last_used = self._clock()
-            waiting, self._waiting = ([], self._waiting) if self._count else (self._waiting, [])
-        for loop, event in waiting:
-            call_soon(loop, event.set)
-
 
 class Lease:
     """One lease. `release` may be called on any thread; a second call changes nothing."""
@@ -72,16 +63,19 @@ class Lease:
     def __init__(self, leases: Leases) -> None:
         self._leases: Leases | None = leases
 
-    def release(self) -> None:
-        """Give the lease back."""
+    def release(self, *_: object) -> None:
+        """Give the lease back; whatever is given is what a `with` gives at its end."""
         leases, self._leases = self._leases, None
-        if leases is not None:
-            leases._released()
+        if leases is None:
+            return
+        with leases._lock:
+            leases._count -= 1
+            leases.last_used = leases._clock()
+            waiting, leases._waiting = ([], leases._waiting) if leases._count else (leases._waiting, [])
+        for loop, event in waiting:
+            call_soon(loop, event.set)
 
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
+    __exit__ = release

@@ -67,7 +67,8 @@ class Room:
             held = self._held.setdefault(request, _Held())
             held.slices += 1
             if held.slices == 2:
-                _add(self._sliced, held.cost, held.nbytes)
+                self._sliced.cost += held.cost
+                self._sliced.nbytes += held.nbytes
             self._count(held, cost, nbytes)
 
     def give(self, request: Hashable, cost: int, nbytes: int) -> None:
@@ -85,12 +86,15 @@ class Room:
             held = self._held.pop(request, None)
             if held is None:
                 return  # it never entered, so skip looking for a waiting request
-            self._count(held, -held.cost, -held.nbytes)
+            if held.cost or held.nbytes:
+                self._count(held, -held.cost, -held.nbytes)
         self.wake()
 
     def wake(self) -> None:
         """Let the first that waits and has room go on. It wakes the next when it has prepared its slice."""
         with self._lock:
+            if not self._parked:
+                return
             new, more = self._open()
             waiting = self._parked.items() if new or more else ()
             request = next((each for each, (_, ahead, held) in waiting if self._free(held, ahead, new, more)), None)
@@ -111,9 +115,5 @@ class Room:
 
     def _count(self, held: _Held, cost: int, nbytes: int) -> None:
         for each in (held, self._all, self._sliced)[: 3 if held.slices > 1 else 2]:
-            _add(each, cost, nbytes)
-
-
-def _add(held: _Held, cost: int, nbytes: int) -> None:
-    held.cost += cost
-    held.nbytes += nbytes
+            each.cost += cost
+            each.nbytes += nbytes

@@ -30,12 +30,13 @@ from sie_core.contracts import (
     TokenizeRequest,
 )
 from sie_core.engine.metrics import EngineMetrics
+from sie_core.engine.models.asked import Asked
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.record import Registry
 from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.pipeline.tokenizing import Tokens
 from sie_core.engine.requests.admission import Admission, AnyRequest, waiting_for_load
-from sie_core.engine.requests.task import Asked, resolve_task
+from sie_core.engine.requests.task import resolve_task
 from sie_core.engine.residency.lifecycle import Lifecycle
 from sie_core.engine.residency.preload import Preload
 from sie_core.engine.residency.residency import Residency
@@ -279,14 +280,17 @@ class Engine:
         model, lease = await self._acquire(resolved, request)
         with lease:
             asked = resolve_task(request, model, self.installed.output_dtypes, self.every_option)
-            reply = await self._run(request, model, asked, arrived)
+            if asked.lora is None:
+                reply = await self.pipeline.answer(request, model, asked.task, asked.plan, arrived)
+            else:
+                reply = await self._answer_with(asked.lora, request, model, asked, arrived)
             config = None if self.catalog.config_epoch is None else model.config_key
             return replace(reply, ignored_options=asked.ignored, config=config) if asked.ignored or config else reply
 
-    async def _run(self, request: InferenceRequest, model: LoadedModel, asked: Asked, arrived: float) -> InferenceReply:
-        if asked.lora is None:
-            return await self.pipeline.answer(request, model, asked.task, asked.plan, arrived)
+    async def _answer_with(
+        self, name: str, request: InferenceRequest, model: LoadedModel, asked: Asked, arrived: float
+    ) -> InferenceReply:
         with waiting_for_load(request, self.clock) as wait:
-            lora, lease = await model.loras.acquire(asked.lora, wait)
+            lora, lease = await model.loras.acquire(name, wait)
         with lease:
             return await self.pipeline.answer(request, model, replace(asked.task, lora=lora), asked.plan, arrived)

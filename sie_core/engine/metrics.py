@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sie_core.contracts import Batch, DeviceMemory, InferenceError, InferenceReply
+from sie_core.contracts import Batch, DeviceMemory, InferenceError, InferenceReply, QueuedRequest, QueuedUnit
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _COSTS = (1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -15,6 +16,7 @@ _COSTS = (1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 _STAGES = ("tokenization", "queue", "inference", "postprocessing", "total")
 _RATIOS = (0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 2, 4)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_REQUEST: Callable[[QueuedUnit], QueuedRequest] = attrgetter("request")
 
 
 class EngineMetrics:
@@ -136,7 +138,7 @@ class ModelMetrics:
         """Count a batch that ran."""
         self._batches.inc()
         self._batch_cost.observe(batch.cost)
-        self._batch_requests.observe(len({unit.request for unit in batch.units}))
+        self._batch_requests.observe(len(set(map(_REQUEST, batch.units))))
         self._batch_seconds.observe(seconds)
         if self._detail:
             units, wait, prediction = self._detail

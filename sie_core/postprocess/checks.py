@@ -43,8 +43,9 @@ def require_finite(output: ItemOutput, where: str) -> None:
     Raises:
         InferenceError: `NON_FINITE_OUTPUT`, naming `where` and the output at fault.
     """
-    for name, values in _arrays(output):
-        if not all_finite(values):
+    sparse = None if output.sparse is None else output.sparse.values
+    for name, values in (("dense", output.dense), ("sparse", sparse), ("multivector", output.multivector)):
+        if values is not None and not all_finite(values):
             raise non_finite(name, where)
     for name, numbers in _numbers(output):
         if not all(map(math.isfinite, numbers)):
@@ -91,15 +92,6 @@ def _sparse(what: str, sparse: object, width: int | None) -> None:
     most = width if sparse.dims is None else sparse.dims
     if indices.size and (indices.min() < 0 or (most is not None and indices.max() >= most)):
         raise ValueError(f"{what} has indices beyond its {most} dims")
-
-
-def _arrays(output: ItemOutput) -> Iterator[tuple[str, NDArray[Any]]]:
-    if output.dense is not None:
-        yield "dense", output.dense
-    if output.sparse is not None:
-        yield "sparse", output.sparse.values
-    if output.multivector is not None:
-        yield "multivector", output.multivector
 
 
 def _numbers(output: ItemOutput) -> Iterator[tuple[str, Iterator[float]]]:

@@ -35,7 +35,8 @@ def encode_item(
         tokens, dims = output.multivector.shape
         values = _cast(output.multivector, dtype, "multivector", item)
         fields["multivector"] = {"token_dims": dims, "num_tokens": tokens, "dtype": dtype.label, "values": values}
-    fields |= truncation(truncated)
+    if truncated is not None:
+        fields |= truncation(truncated)
     if output.multivector is not None and output.multivector.nbytes >= LARGE:
         return cast("bytes", pack_with_arrays(fields))  # a view is read as bytes are
     return pack(fields)

@@ -26,8 +26,6 @@ class OutputPlan:
             InferenceError: `NON_FINITE_OUTPUT`: a converter returned NaN or infinity.
             ValueError: A converter left its output empty; the text is for the log.
         """
-        if not self.converters:
-            return output
         leaves = ItemOutput(normalized=output.normalized)
         for name in self.output_types:
             converter = self.converters.get(name)

@@ -48,9 +48,12 @@ class ReplySize:
             InferenceError: `REPLY_TOO_LARGE`.
         """
         items, longest = self._request.items, self._facts.max_sequence_length or inf
-        self._vector = self._row_bytes("multivector")
-        self._known = len(items) * (ITEM_BYTES + self._row_bytes("dense")) if self._outputs else 0.0
-        self._require(self._known)
+        if "multivector" in self._outputs:
+            self._vector = self._row_bytes("multivector")
+        if self._outputs:
+            dense = self._row_bytes("dense") if "dense" in self._outputs else 0.0
+            self._known = len(items) * (ITEM_BYTES + dense)
+            self._require(self._known)
         if not self._vector or any(item.images for item in items):
             return False
         tokens = sum(min(longest, len((item.text or "").encode()) + SPARE_TOKENS) for item in items)
@@ -87,8 +90,6 @@ class ReplySize:
             raise _too_large(self._request, size, self._most)
 
     def _row_bytes(self, output: OutputType) -> float:
-        if output not in self._outputs:
-            return 0.0
         converter, native = self._plan.converters.get(output), self._facts.dims.get(output, 0)
         own = self._task.dimensions or native if output == "dense" else native
         return row_bytes(self._plan.dtype, own if converter is None else converter.dims, self._request.reply)

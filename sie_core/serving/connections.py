@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Container
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 from starlette.responses import Response
@@ -107,9 +108,10 @@ class Connection(HttpToolsProtocol):
         if self._asks_for_upgrade() and not self._grants_upgrade():
             return
         self._head = None
-        self._stop(self._head_timer)
-        self._head_timer = None
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADERS_BYTES:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADERS_BYTES:
             self._refusal = _too_large()
             raise ValueError("headers too large")  # the parser stops, and has `send_400_response` called
         before = self.cycle

@@ -23,7 +23,16 @@ class UpgradeIgnoringParser:
     def __init__(self, protocol: Any, head_without_upgrade: Callable[[], bytes | None]) -> None:
         self._protocol = protocol
         self._head_without_upgrade = head_without_upgrade
-        self._parser = _parser(protocol)
+        self._read_by(_parser(protocol))
+
+    def _read_by(self, parser: Any) -> None:
+        self._parser = parser
+        self.get_method: Callable[[], bytes] = parser.get_method
+        self.get_http_version: Callable[[], str] = parser.get_http_version
+        self.should_upgrade: Callable[[], bool] = parser.should_upgrade
+        """Whether this request asks for another protocol."""
+        self.should_keep_alive: Callable[[], bool] = parser.should_keep_alive
+        """Whether the connection may stay open after this request."""
 
     def feed_data(self, data: bytes) -> None:
         """Parse more bytes.
@@ -45,24 +54,8 @@ class UpgradeIgnoringParser:
                 head = self._head_without_upgrade()
                 if head is None:
                     raise
-                self._parser = _parser(self._protocol)
+                self._read_by(_parser(self._protocol))
                 data = head + data[upgrade.args[0] :]
-
-    def get_http_version(self) -> str:
-        """Return `1.1` or `1.0`."""
-        return str(self._parser.get_http_version())
-
-    def get_method(self) -> bytes:
-        """Return the method of this request."""
-        return bytes(self._parser.get_method())
-
-    def should_upgrade(self) -> bool:
-        """Whether this request asks for another protocol."""
-        return bool(self._parser.should_upgrade())
-
-    def should_keep_alive(self) -> bool:
-        """Whether the connection may stay open after this request."""
-        return bool(self._parser.should_keep_alive())
 
 
 def _parser(protocol: Any) -> Any:

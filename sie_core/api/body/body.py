@@ -20,6 +20,7 @@ from sie_core.api.fields.body import LIKE
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.http.offload import BodyThreads
+from sie_core.api.request import HEADERS, RequestHeaders
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -53,8 +54,12 @@ async def read_body(
             compressed as it says; `CLIENT_CLOSED_REQUEST` if the client disconnected; `DEADLINE_EXCEEDED` if it took
             too long; `QUEUE_FULL` if the bodies of others take too much memory.
     """
-    coding = coding_of(request.headers.get("content-encoding", ""))
-    data = await _received(request, limit, gate, deadline)
+    headers: RequestHeaders = request.scope[HEADERS]
+    coding = coding_of(headers["content-encoding"]) if "content-encoding" in headers else None
+    announced = headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    data = await _received(request, limit, int(announced) if announced.isdecimal() else None, gate, deadline)
     if coding is None:
         return data
     body = await unpacked(data, coding, limit, threads)
@@ -64,16 +69,13 @@ async def read_body(
     return body
 
 
-async def _received(request: Request, limit: int, gate: Gate, deadline: float | None) -> RawBody:
+async def _received(request: Request, limit: int, announced: int | None, gate: Gate, deadline: float | None) -> RawBody:
     """Read the whole body, as it is sent."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit)
     now = asyncio.get_running_loop().time
     patience = Patience(now(), None if deadline is None else deadline - time.monotonic())
     room = limit
-    if announced.isdecimal():
-        room = int(announced)
+    if announced is not None:
+        room = announced
         _hold(request, gate, room)
     body: memoryview | None = None
     size, more = 0, True

@@ -14,6 +14,7 @@ from sie_core.api.body.pieces import Content, Pieces, in_pieces
 SMALL: Final = 2**16
 # Entries of a list that one call writes.
 PART: Final = 1024
+_WHOLE: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,14 @@ def write_json(value: Any, size: int) -> Content:
         size: About how many bytes the values of its entries have.
     """
     if size <= SMALL:
-        return orjson.dumps(_whole(value), option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(value, default=_made, option=_WHOLE)
     return in_pieces(Pieces(_parts(value)), size)
 
 
-def _whole(value: Any) -> Any:
+def _made(value: object) -> list[object]:
     if isinstance(value, Entries):
         return list(value.made)
-    return {name: _whole(each) for name, each in value.items()} if isinstance(value, dict) else value
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def _parts(value: Any) -> Iterator[bytes]:

@@ -36,7 +36,8 @@ def loads(data: bytes | memoryview) -> Any:
     """
     if data[: len(_BOM)] == _BOM:
         data = data[len(_BOM) :]
-    _refuse_many(data)
+    if len(data) > MAX_BODY_VALUES and not _are_few(data):
+        _refuse_many(data)
     try:
         parsed = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -82,12 +83,7 @@ def _characters_since_line(data: bytes | memoryview, stop: int) -> int:
 
 
 def _refuse_many(data: bytes | memoryview) -> None:
-    """Refuse too many values before memory is spent on them.
-
-    Strings may hold commas and brackets too, so that only texts with too many of them are scanned in full.
-    """
-    if len(data) <= MAX_BODY_VALUES or _are_few(data):
-        return
+    """Refuse too many values before memory is spent on them: strings may hold commas and brackets too."""
     objects, values = MAX_BODY_VALUES, MAX_BODY_NUMBERS
     for found in _STRING_OR_BEGIN.finditer(data):
         first = data[found.start()]
@@ -131,7 +127,9 @@ def _refuse_lost_strings(data: bytes | memoryview, parsed: Any) -> None:
     except orjson.JSONEncodeError:
         message = f"The body is nested deeper than {MAX_JSON_DEPTH} levels; flatten it."
         raise InferenceError("INVALID_INPUT", message) from None
-    if _quotes(data) != _quotes(again):
+    if _count(data, b"\\"):
+        data, again = _unescaped(data), _unescaped(again)
+    if _count(data, b'"') != _count(again, b'"'):
         raise _given_twice()
 
 
@@ -139,7 +137,5 @@ def _given_twice() -> InferenceError:
     return InferenceError("INVALID_INPUT", "The body gives a key of one JSON object twice; give each key once.")
 
 
-def _quotes(data: bytes | memoryview) -> int:
-    if contains(data, b"\\"):
-        data = bytes(data).replace(b"\\\\", b"").replace(b'\\"', b"")
-    return _count(data, b'"')
+def _unescaped(data: bytes | memoryview) -> bytes:
+    return bytes(data).replace(b"\\\\", b"").replace(b'\\"', b"")

@@ -8,7 +8,7 @@ second. So answers of models are compressed by zstd alone. msgpack, which would 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from typing import Final
 
@@ -51,15 +51,12 @@ class CompressedReplies:
     def __init__(self, app: ASGIApp, threads: BodyThreads, codings: tuple[str, ...]) -> None:
         self._app, self._threads, self._codings = app, threads, codings
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request."""
         accepted = None
         if scope["type"] == "http":
             accepted = chosen(scope[HEADERS].get("accept-encoding", ""), self._codings)
-        if accepted is None:
-            await self._app(scope, receive, send)
-        else:
-            await self._app(scope, receive, _Reply(send, accepted, self._threads).send)
+        return self._app(scope, receive, send if accepted is None else _Reply(send, accepted, self._threads).send)
 
 
 @lru_cache(maxsize=256)

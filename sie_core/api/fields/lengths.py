@@ -73,8 +73,10 @@ def one_of(said: Mapping[str, Value | None]) -> Value | None:
     Raises:
         InvalidInput: Two of them contradict each other.
     """
-    given = {name: value for name, value in said.items() if value is not None}
-    if len(set(given.values())) > 1:
-        (one, first), (two, second) = next((a, b) for a in given.items() for b in given.items() if a[1] != b[1])
-        raise InvalidInput(f"`{one}` means {first!r} and `{two}` means {second!r}: give one of them.", param=one)
-    return next(iter(given.values()), None)
+    one, first = "", None
+    for name, value in said.items():
+        if first is None:
+            one, first = name, value
+        elif value not in (None, first):
+            raise InvalidInput(f"`{one}` means {first!r} and `{name}` means {value!r}: give one of them.", param=one)
+    return first

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from sie_core.api.request import RequestHeaders
 from sie_core.contracts import InferenceError
 from sie_core.settings import Settings
 
@@ -39,7 +39,7 @@ class Browsers:
         self._origins = frozenset(origins)
         self._hosts = frozenset(hosts)
 
-    def check(self, headers: Headers) -> None:
+    def check(self, headers: RequestHeaders) -> None:
         """Refuse a request of a page that may not call, or under a name that is not this server's.
 
         Raises:
@@ -60,9 +60,9 @@ class Browsers:
                 param="Origin",
             )
 
-    def preflight(self, method: str, headers: Headers) -> Response | None:
-        """Answer a browser's preflight; None where the request is none."""
-        if method != "OPTIONS" or "origin" not in headers or "access-control-request-method" not in headers:
+    def preflight(self, headers: RequestHeaders) -> Response | None:
+        """Answer a browser's preflight; None where an `OPTIONS` is none."""
+        if "origin" not in headers or "access-control-request-method" not in headers:
             return None
         answer = {"Access-Control-Allow-Methods": "GET, HEAD, POST", "Access-Control-Max-Age": str(MAX_AGE_S)}
         if wanted := headers.get("access-control-request-headers"):
@@ -71,7 +71,7 @@ class Browsers:
             answer["Access-Control-Allow-Private-Network"] = "true"
         return Response(status_code=204, headers=answer)
 
-    def reply_headers(self, headers: Headers) -> RawHeaders:
+    def reply_headers(self, headers: RequestHeaders) -> RawHeaders:
         """Make the headers by which a browser lets a page read the reply; none where the page may not."""
         if not self._origins:
             return []

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -148,7 +147,7 @@ class RequestMiddleware:
         """Pass a WebSocket on, unless a foreign page asks for it: browsers let any page read what a WebSocket sends."""
         try:
             if scope["type"] == "websocket":
-                given = Headers(scope=scope)
+                given = RequestHeaders(scope["headers"])
                 self._api.browsers.check(given)
                 self._api.auth.check(scope["path"], given.getlist("authorization"))
         except InferenceError as error:
@@ -159,14 +158,14 @@ class RequestMiddleware:
         else:
             await self._app(scope, receive, send)
 
-    async def _answer(self, exchange: Exchange, receive: Receive, given: Headers, admitted: bool) -> None:
+    async def _answer(self, exchange: Exchange, receive: Receive, given: RequestHeaders, admitted: bool) -> None:
         try:
             self._api.browsers.check(given)
-            preflight = self._api.browsers.preflight(exchange.scope["method"], given)
-            if preflight is not None:
+            if exchange.scope["method"] == "OPTIONS" and (preflight := self._api.browsers.preflight(given)) is not None:
                 await preflight(exchange.scope, receive, exchange.reply)
                 return
-            self._api.auth.check(exchange.scope["path"], given.getlist("authorization"))
+            if self._api.auth.on:
+                self._api.auth.check(exchange.scope["path"], given.getlist("authorization"))
             if not admitted:
                 await self._app(exchange.scope, receive, exchange.reply)
                 return
@@ -176,7 +175,8 @@ class RequestMiddleware:
             finally:
                 held = exchange.scope.get(HELD, 0)
                 PACING.answered(held + exchange.size)
-                self._api.gate.leave(held, _address(exchange.scope))
+                client = exchange.scope.get("client")
+                self._api.gate.leave(held, client and client[0])
         except InferenceError as error:
             await self._refuse(exchange, receive, error)
         except MemoryError:
@@ -195,7 +195,7 @@ class RequestMiddleware:
         response = self._refusal_of(error, exchange.scope)
         await response(exchange.scope, receive, exchange.reply)
 
-    def _headers(self, given: Headers, fields: RequestFields, admitted: bool) -> list[tuple[bytes, bytes]]:
+    def _headers(self, given: RequestHeaders, fields: RequestFields, admitted: bool) -> list[tuple[bytes, bytes]]:
         headers = [(b"x-sie-request-id", fields.request_id.encode()), *self._api.browsers.reply_headers(given)]
         if not given.get("x-sie-sdk-version", "").startswith("0."):
             # Clients of version 0 speak this protocol, but take a server of another major version for a mistake.
@@ -210,33 +210,22 @@ class RequestMiddleware:
         self, scope: Scope, fields: RequestFields, admitted: bool, status: int, seconds: float, size: int
     ) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-        self._metrics.record(_route(scope), method, status, seconds, size)
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.record(route, method, status, seconds, size)
         if fields.model is None:
             fields.model = scope.get("path_params", {}).get("model")
         level = logging.INFO if admitted or status >= 500 else logging.DEBUG
-        extra = {"latency_ms": round(seconds * 1000, 2)}
-        access_log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
+        if access_log.isEnabledFor(level):
+            extra = {"latency_ms": round(seconds * 1000, 2)}
+            access_log.log(level, "%s %s %d", method, _path(scope), status, extra=extra)
 
 
-def _fields(headers: Headers) -> RequestFields:
+def _fields(headers: RequestHeaders) -> RequestFields:
     given = headers.get("x-sie-request-id", "")
-    request_id = given if 0 < len(given) <= 256 and given.isascii() and given.isprintable() else _new_id()
+    if not (0 < len(given) <= 256 and given.isascii() and given.isprintable()):
+        given = f"{random.getrandbits(128):032x}"  # need not be hard to guess, and the kernel's numbers cost more
     trace = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
-    return RequestFields(request_id, trace.group(1) if trace else None)
-
-
-def _new_id() -> str:
-    """Make a unique id. It need not be hard to guess, and the kernel's random numbers cost more."""
-    return f"{random.getrandbits(128):032x}"
-
-
-def _route(scope: Scope) -> str:
-    return getattr(scope.get("route"), "path", "unmatched")
-
-
-def _address(scope: Scope) -> str | None:
-    client = scope.get("client")
-    return client and client[0]
+    return RequestFields(given, trace.group(1) if trace else None)
 
 
 def _path(scope: Scope) -> str:

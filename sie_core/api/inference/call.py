@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import Final, cast, get_args
 
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from sie_core.api.body.negotiation import BodyFormat, body_format, reply_type
@@ -15,6 +14,7 @@ from sie_core.api.context import Api
 from sie_core.api.http.limits import MAX_LOAD_WAIT_S
 from sie_core.api.inference.capacity import Capacity, asked_capacity, check_profile
 from sie_core.api.paths.canonical import DEPLOYMENT
+from sie_core.api.request import RequestHeaders
 from sie_core.contracts import InvalidInput, LoadWait, Priority
 from sie_core.settings import Settings
 
@@ -59,7 +59,9 @@ class Call:
         return self.path_model
 
 
-def read_call(api: Api, scope: Scope, headers: Headers, path_model: str | None, *, msgpack: bool, waits: bool) -> Call:
+def read_call(
+    api: Api, scope: Scope, headers: RequestHeaders, path_model: str | None, *, msgpack: bool, waits: bool
+) -> Call:
     """Read the headers of one request.
 
     Args:
@@ -74,10 +76,12 @@ def read_call(api: Api, scope: Scope, headers: Headers, path_model: str | None, 
         InferenceError: `INVALID_INPUT`, with the header's name in `param`; `UNSUPPORTED_MEDIA_TYPE`; `NOT_ACCEPTABLE`.
     """
     capacity = asked_capacity(headers)
-    if not api.places_requests:
+    if capacity.profile is not None and not api.places_requests:
         check_profile(capacity.profile, api.machine_profile)
-    _check_remote(headers)
-    timeout, wait = _timeout(headers), _preferred_wait(headers)
+    if "x-sie-remote" in headers:
+        _check_remote(headers.getlist("x-sie-remote"))
+    timeout = _seconds(headers["x-sie-timeout-ms"]) if "x-sie-timeout-ms" in headers else None
+    wait = _preferred_wait(headers.getlist("prefer")) if "prefer" in headers else None
     given = body_format(headers.get("content-type", ""), msgpack=msgpack)
     settings = api.settings
     own_wait = LoadWait(settings.model_wait_s) if waits else LoadWait(settings.native_load_wait_s, if_soon=True)
@@ -91,23 +95,19 @@ def read_call(api: Api, scope: Scope, headers: Headers, path_model: str | None, 
         load_wait=own_wait if wait is None else LoadWait(wait),
         wait_applied=wait is not None and (timeout is None or timeout >= wait),
         client=api.callers.client((scope.get("client") or (None,))[0], headers),
-        priority=_priority(headers),
+        priority=_priority(headers.getlist("x-sie-priority")) if "x-sie-priority" in headers else None,
         capacity=capacity,
     )
 
 
-def _check_remote(headers: Headers) -> None:
-    values = headers.getlist("x-sie-remote")
-    if values and values != ["forbid"]:
+def _check_remote(values: list[str]) -> None:
+    if values != ["forbid"]:
         message = f"X-SIE-Remote is {', '.join(values)[:100]!r}; `forbid`, given once, is the only value."
         raise InvalidInput(message, param="X-SIE-Remote")
 
 
-def _timeout(headers: Headers) -> float | None:
-    """Read `X-SIE-Timeout-Ms`, in seconds."""
-    given = headers.get("x-sie-timeout-ms")
-    if given is None:
-        return None
+def _seconds(given: str) -> float:
+    """Read `X-SIE-Timeout-Ms`."""
     try:
         milliseconds = float(given)
     except ValueError:
@@ -118,18 +118,18 @@ def _timeout(headers: Headers) -> float | None:
     return milliseconds / 1000
 
 
-def _priority(headers: Headers) -> Priority | None:
+def _priority(values: list[str]) -> Priority:
     """Read `X-SIE-Priority`."""
-    values, known = headers.getlist("x-sie-priority"), get_args(Priority)
-    if values and (len(values) > 1 or values[0] not in known):
+    known = get_args(Priority)
+    if len(values) > 1 or values[0] not in known:
         message = f"X-SIE-Priority is {', '.join(values)[:100]!r}; it takes {' or '.join(known)}, given once."
         raise InvalidInput(message, param="X-SIE-Priority")
-    return cast("Priority", values[0]) if values else None
+    return cast("Priority", values[0])
 
 
-def _preferred_wait(headers: Headers) -> int | None:
+def _preferred_wait(lines: list[str]) -> int | None:
     """Read `wait=N` of `Prefer`: whole seconds, at most `MAX_LOAD_WAIT_S`. RFC 7240 ignores unknown preferences."""
-    for line in headers.getlist("prefer"):
+    for line in lines:
         for preference in line.split(","):
             name, _, value = preference.partition(";")[0].partition("=")
             value = value.strip().strip('"')

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers
-
+from sie_core.api.request import RequestHeaders
 from sie_core.contracts import InferenceError, InvalidInput
 
 PROFILE, POOL = "X-SIE-MACHINE-PROFILE", "X-SIE-Pool"
@@ -23,7 +22,7 @@ class Capacity:
 ANY = Capacity()
 
 
-def asked_capacity(headers: Headers) -> Capacity:
+def asked_capacity(headers: RequestHeaders) -> Capacity:
     """Read both headers; that of the profile may be `pool/profile`.
 
     Raises:

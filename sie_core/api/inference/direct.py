@@ -10,12 +10,10 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sie_core.api.paths.canonical import canonicalise, without_last_slash
-from sie_core.api.request import HEADERS
 
 
 def is_inference(scope: Scope) -> bool:
@@ -36,7 +34,8 @@ class DirectRoutes:
         """
         if scope["type"] != "http":
             return False
-        scope["path"] = without_last_slash(scope["path"])
+        if scope["path"].endswith("/"):
+            scope["path"] = without_last_slash(scope["path"])
         return self._find(scope) or (canonicalise(scope) and self._find(scope))
 
     def _find(self, scope: Scope) -> bool:
@@ -48,15 +47,8 @@ class DirectRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for which `match` found a route."""
-        response = await scope["route"].endpoint(_Request(scope, receive, send), **scope["path_params"])
+        response = await scope["route"].endpoint(Request(scope, receive, send), **scope["path_params"])
         await response(scope, receive, send)
-
-
-class _Request(Request):
-    @property
-    def headers(self) -> Headers:
-        headers: Headers = self.scope[HEADERS]
-        return headers
 
 
 class DirectApp(FastAPI):

@@ -25,6 +25,7 @@ from sie_core.api.inference.reply_headers import reply_headers
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.inference.streamed import response
 from sie_core.api.openapi.descriptions import inference
+from sie_core.api.request import HEADERS
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, LoadWait, ReplyForm
 from sie_core.logs import request_fields
 
@@ -72,7 +73,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
     Raises:
         InferenceError: Every way it can fail; `param` is the field's path in the body.
     """
-    call = read_call(api, request.scope, request.headers, path_model, msgpack=route.msgpack, waits=route.waits)
+    call = read_call(api, request.scope, request.scope[HEADERS], path_model, msgpack=route.msgpack, waits=route.waits)
     if path_model is not None:
         check_model_id(path_model)
     data = await read_body(request, api.settings.max_request_body_bytes, api.gate, api.body_threads, call.deadline)

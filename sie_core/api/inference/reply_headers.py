@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -42,17 +43,24 @@ def reply_headers(reply: InferenceReply, call: Call, ignored: Iterable[str] = ()
         headers["X-SIE-LoRA"] = reply.lora
     if reply.workers:
         headers["X-SIE-Worker"] = ", ".join(reply.workers)
-    told = [each.partition(" ") for each in reply.computed]
-    for name, values in (("Precision", [each[0] for each in told]), ("Runner", [each[2] for each in told])):
-        shown = [value for value in dict.fromkeys(values) if value and value.isascii() and value.isprintable()]
-        if shown:
-            headers[f"X-SIE-{name}"] = ", ".join(shown)
+    headers |= _computed(reply.computed)
     if reply.config:
         headers["X-SIE-Model-Revision"] = reply.config
     if passed_over := [*reply.ignored_options, *map(_shown, islice(ignored, _MOST_NAMES))]:
         headers["X-SIE-Ignored-Options"] = ", ".join(passed_over)
     if call.wait_applied:
         headers["Preference-Applied"] = f"wait={call.load_wait.seconds:g}"
+    return headers
+
+
+@lru_cache(maxsize=256)
+def _computed(by: tuple[str, ...]) -> dict[str, str]:
+    """Write by what the reply was computed, in each of its parts: `bfloat16 cpu-kernels`."""
+    headers, told = {}, [each.partition(" ") for each in by]
+    for name, values in (("Precision", [each[0] for each in told]), ("Runner", [each[2] for each in told])):
+        shown = [value for value in dict.fromkeys(values) if value and value.isascii() and value.isprintable()]
+        if shown:
+            headers[f"X-SIE-{name}"] = ", ".join(shown)
     return headers
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from sie_core.api.body.embedding_types import FLOAT_BYTES, WRITE, EmbeddingType, Vector, bytes_in_base64, of_unit_length
@@ -36,7 +37,6 @@ def embeddings_request(call: Call, body: EmbeddingsBody) -> InferenceRequest:
     Raises:
         InvalidInput: An input is wrong, or two fields contradict each other.
     """
-    embedding_type(body)
     prompt = prompt_choice(body.task, body.input_type)
     return InferenceRequest(
         model=call.model(body.model),
@@ -69,10 +69,10 @@ def embedding_type(body: EmbeddingsBody) -> EmbeddingType:
     Raises:
         InvalidInput: Two fields contradict each other.
     """
-    named: EmbeddingType | None = one_of({"embedding_type": body.embedding_type, "output_dtype": body.output_dtype})
-    if named is None or (named == "float" and body.embedding_type is None):
+    if body.embedding_type is None and body.output_dtype in (None, "float"):
         return body.encoding_format or "float"
-    return named
+    named: EmbeddingType | None = one_of({"embedding_type": body.embedding_type, "output_dtype": body.output_dtype})
+    return named or "float"
 
 
 def writer(body: EmbeddingsBody) -> Callable[[Vector], Any]:
@@ -86,15 +86,18 @@ def embeddings_reply(call: Call, body: EmbeddingsBody, reply: InferenceReply) ->
     """Write the body; vectors become numbers or base64 without Python lists in between."""
     tokens = reply.usage.input_tokens
     write = writer(body)
-    vectors: Iterable[Vector] = (read_item(item)["dense"]["values"] for item in reply.items)
-    if body.normalized:
-        vectors = map(of_unit_length, vectors)
-    entries = (
-        {"object": "embedding", "index": place, "embedding": write(vector)} for place, vector in enumerate(vectors)
-    )
+
+    def entry(place: int, item: bytes) -> dict[str, Any]:
+        vector = read_item(item)["dense"]["values"]
+        return {
+            "object": "embedding",
+            "index": place,
+            "embedding": write(of_unit_length(vector) if body.normalized else vector),
+        }
+
     fields = {
         "object": "list",
-        "data": Entries(entries),
+        "data": Entries(map(entry, count(), reply.items)),
         "model": call.model(body.model),
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "sie_token_source": "worker"},
     }

@@ -80,6 +80,8 @@ def prompt_choice(task: str | None, input_type: str | None) -> PromptChoice:
     Raises:
         InvalidInput: They contradict each other.
     """
+    if task is None and input_type is None:
+        return PromptChoice()
     by_task, by_type = prompt_named(task), prompt_named(input_type)
     if by_task.input_type and by_type.input_type and by_task.input_type != by_type.input_type:
         raise InvalidInput(f"`task` says {task!r} and `input_type` {input_type!r}: give one of them.", param="task")

@@ -92,10 +92,10 @@ class Catalog:
             InvalidInput: `model_id` cannot be an id at all.
             InferenceError: `MODEL_NOT_FOUND`, naming the nearest ids.
         """
-        if not is_model_id(model_id):
-            raise InvalidInput(f"The model id {short(model_id)} is not well formed: {ID_RULE}.", param="model")
         found = self.entries.get(model_id) or self.entries.get(listed_id(model_id))
         if found is None:
+            if not is_model_id(model_id):
+                raise InvalidInput(f"The model id {short(model_id)} is not well formed: {ID_RULE}.", param="model")
             raise InferenceError("MODEL_NOT_FOUND", self.not_found(model_id), param="model")
         return found
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from sie_core.cache import HeldWeights
-from sie_core.catalog import EffectiveOptions
 from sie_core.concurrency.leases import Leases
-from sie_core.contracts import Adapter, BatchLimits, ModelFacts, ModelFamily, Operation, ResolvedModel
+from sie_core.contracts import Adapter, BatchLimits, ModelFacts, ModelFamily, ResolvedModel
 from sie_core.contracts.model.config import DEFAULT_POOL
 from sie_core.engine.metrics import ModelMetrics
+from sie_core.engine.models.asked import Asked
 from sie_core.engine.models.loras import Loras
 from sie_core.postprocess.converters import Converters
 
@@ -35,8 +36,8 @@ class LoadedModel:
     converters: Converters
     loras: Loras
     notes: dict[str, str] = field(default_factory=dict)
-    # Options for requests without any, by operation; most requests have none.
-    plain_options: dict[Operation, EffectiveOptions] = field(default_factory=dict)
+    # What plain requests resolve to, by what tells them apart; most requests are plain.
+    plain: dict[Hashable, Asked] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
     # Keeps the files in the local cache for as long as this object lives.
     weights: HeldWeights | None = None
@@ -46,16 +47,14 @@ class LoadedModel:
     finish_s: float = inf
     # Seconds that preparing the last request of one item took.
     prepare_s: float = inf
+    # The id that it is listed under.
+    id: str = field(init=False)
     # Equal for equal configs, on every machine.
     config_key: str = field(init=False)
 
     def __post_init__(self) -> None:
+        self.id = self.resolved.id
         self.config_key = hashlib.blake2b(repr(served(self.resolved)).encode(), digest_size=32).hexdigest()
-
-    @property
-    def id(self) -> str:
-        """The id the model is listed under."""
-        return self.resolved.id
 
     @property
     def problem(self) -> str | None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import get_args
+from typing import cast, get_args
 
 from sie_core.contracts import (
     Adapter,
@@ -93,7 +93,8 @@ class Assembly:
         self.size.expect(unit.cost)
         parts = self._adding
         if parts is None or parts.item != unit.item:
-            self._close()
+            if parts is not None:
+                self._close()
             if self._seen[unit.item]:
                 raise ValueError(f"the adapter made another unit of items[{unit.item}] after those of other items")
             self._seen[unit.item] = True
@@ -141,7 +142,9 @@ class Assembly:
     def reply(self, timing: Timing) -> InferenceReply:
         """Make the reply, once all items are there."""
         asked, query, lora = self._request, self._request.query, self._task.lora
-        images = sum(len(item.images) for item in (*asked.items, *(() if query is None else (query,))))
+        images = 0 if query is None else len(query.images)
+        for item in asked.items:
+            images += len(item.images)
         return InferenceReply(
             self._items,
             timing,
@@ -180,24 +183,24 @@ class Assembly:
             return not self._left
 
     def _output(self, parts: ItemParts, where: str) -> ItemOutput:
-        outputs = [output for output in parts.outputs if output is not None]
+        outputs = cast("list[ItemOutput]", parts.outputs)  # none is missing
         output = outputs[0] if len(outputs) == 1 else self._adapter.combine(parts.units, outputs)
         for name in _OUTPUT_TYPES:
             if name not in self._task.output_types:
                 setattr(output, name, None)
             elif getattr(output, name) is None:
                 raise ValueError(f"the adapter gave no {name} output for {where}")
-        require_form(output, self._dims(output), where)
+        wanted = self._task.dimensions
+        require_form(output, self._adapter.facts.dims if wanted is None else self._dims(output, wanted), where)
         require_finite(output, where)
-        if output.dense is not None and self._task.dimensions is not None:
-            output.dense = shorten(output.dense, self._task.dimensions, output.normalized)
-        return self._plan.convert(output, self._task.input_type, where)
+        if output.dense is not None and wanted is not None:
+            output.dense = shorten(output.dense, wanted, output.normalized)
+        return self._plan.convert(output, self._task.input_type, where) if self._plan.converters else output
 
-    def _dims(self, output: ItemOutput) -> Mapping[OutputType, int]:
+    def _dims(self, output: ItemOutput, wanted: int) -> Mapping[OutputType, int]:
         # An adapter may shorten a dense vector itself.
-        dims, wanted = self._adapter.facts.dims, self._task.dimensions
-        shortened = wanted is not None and output.dense is not None and len(output.dense) == wanted
-        return {**dims, "dense": wanted} if shortened and wanted else dims
+        dims = self._adapter.facts.dims
+        return {**dims, "dense": wanted} if output.dense is not None and len(output.dense) == wanted else dims
 
     def _encode(self, output: ItemOutput, item: int) -> bytes:
         item_id, truncated = self._request.items[item].id, self._cuts.get(item)

@@ -63,10 +63,10 @@ class Pipeline:
         timeouts: Timeouts,
         clock: Callable[[], float],
     ) -> None:
-        budget, batch_cost = cpu_budget(), settings.max_batch_cost
+        budget = cpu_budget()
         threads = settings.preprocessor_workers or min(MOST_THREADS, budget.threads)
         image_threads = settings.image_workers or min(MOST_THREADS, budget.threads)
-        queued_cost = settings.max_queued_cost or QUEUED_BATCHES * batch_cost
+        queued_cost = settings.max_queued_cost or QUEUED_BATCHES * settings.max_batch_cost
         log.debug(
             "device %s (%s), %d threads a CPU stage, %d for images, CPU budget %s",
             device, device.name, threads, image_threads, budget,
@@ -95,8 +95,8 @@ class Pipeline:
         )
         # Requests in slices fill a half of the queue, so that those that are not find it open.
         bounds, queue = Bounds(queued_cost // 4), self.device.queue
-        self._texts = Preparing(texts, Room(bounds), queue, batch_cost, clock)
-        self._images = Preparing(images, Room(bounds), queue, batch_cost, clock)
+        self._texts = Preparing(texts, Room(bounds), queue, clock)
+        self._images = Preparing(images, Room(bounds), queue, clock)
 
     def start(self) -> None:
         """Start every thread; called on the event loop."""
@@ -154,8 +154,9 @@ class Pipeline:
         self, request: InferenceRequest, model: LoadedModel, task: Task, plan: OutputPlan, arrived: float
     ) -> InferenceReply:
         """Answer a checked request; cancelling the call, or its deadline, removes its queued units."""
-        self._require_running()
-        preparing = self._images if _has_images(request) else self._texts
+        if self._stopped_because is not None:
+            raise unavailable(self._stopped_because)
+        preparing = self._images if "image" in model.facts.inputs and _has_images(request) else self._texts
         flight = SlicedFlight(request, model, task, plan, arrived, preparing)
         try:
             flight.begin()
@@ -171,7 +172,8 @@ class Pipeline:
     async def ask_tokenizer(self, request: TokenizeRequest | DecodeRequest, model: LoadedModel) -> Any:
         """List the tokens of texts, or write the texts of tokens."""
         async with self._tokenizers.turn(request):
-            self._require_running()
+            if self._stopped_because is not None:
+                raise unavailable(self._stopped_because)
             pending: Pending[Any] = Pending(request, model, model.leases.acquire())
             work = self._texts.threads.submit(ask_tokenizer, pending)
             try:
@@ -180,26 +182,22 @@ class Pipeline:
                 if self._texts.threads.remove(work):  # it would wait for a thread, and nothing counts it any more
                     pending.lease.release()
 
-    def _require_running(self) -> None:
-        if self._stopped_because is not None:
-            raise unavailable(self._stopped_because)
-
     async def _answered(self, pending: Pending[Answer]) -> Answer:
         self._pending.add(pending)
-        timer = self._deadline(pending)
+        deadline = pending.request.deadline
+        timer = None if deadline is None else self._end_at(deadline, pending)
         try:
             return await pending.future
         finally:
             self._pending.discard(pending)
             if timer is not None:
                 timer.cancel()
-            pending.settle()
+            if not pending.settled:
+                pending.settle()
             pending.forget()
 
-    def _deadline(self, pending: Pending[Any]) -> asyncio.TimerHandle | None:
-        if pending.request.deadline is None:
-            return None
-        left = max(0.0, pending.request.deadline - self._clock())
+    def _end_at(self, deadline: float, pending: Pending[Any]) -> asyncio.TimerHandle:
+        left = max(0.0, deadline - self._clock())
         return asyncio.get_running_loop().call_later(left, lambda: pending.fail(deadline_exceeded()))
 
     def _out_of_memory(self, run: Run) -> None:

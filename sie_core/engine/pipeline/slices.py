@@ -41,13 +41,7 @@ class Preparing:
     threads: CpuPool
     room: Room
     queue: DeviceQueue
-    # The cost of a full batch of models whose config says nothing.
-    batch_cost: int
     clock: Callable[[], float]
-
-    def cost_of_batch(self, model: LoadedModel) -> int:
-        """Return the cost of a model's full batch."""
-        return model.resolved.profile.max_batch_cost or self.batch_cost
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +67,7 @@ class SlicedFlight(Flight):
         super().__init__(request, model, model.leases.acquire(), task, arrived, preparing.clock())
         self.assembly = Assembly(request, task, plan, model.adapter)
         self._with = preparing
-        self._batch_cost = preparing.cost_of_batch(model)
+        self._batch_cost = model.limits.max_cost
         self._units: Iterator[Unit | None] | None = None
         self._first = True  # whether no slice of it has been prepared
         self._quick = False
@@ -107,8 +101,10 @@ class SlicedFlight(Flight):
 
     def give(self, units: Sequence[SliceUnit]) -> None:
         """Count units that have run as held no longer."""
-        cost = sum(unit.made.cost for unit in units)
-        self._with.room.give(self, cost, sum(map(held_bytes, units)))
+        cost = nbytes = 0
+        for unit in units:
+            cost, nbytes = cost + unit.made.cost, nbytes + unit.made.nbytes + BYTES_A_UNIT
+        self._with.room.give(self, cost, nbytes)
 
     def complete(self) -> None:
         """Answer with what was assembled."""
@@ -183,7 +179,7 @@ class SlicedFlight(Flight):
         for unit in units:
             if unit is not None:
                 queued.append(self._queued(unit))
-                cost, nbytes = cost + unit.cost, nbytes + held_bytes(queued[-1])
+                cost, nbytes = cost + unit.cost, nbytes + unit.nbytes + BYTES_A_UNIT
             full = SLICES_A_BATCH * cost >= self._batch_cost or nbytes >= SLICE_BYTES
             # After the last item's units usually comes the end, which must not wait for room behind other requests.
             last = unit is not None and unit.item + 1 >= len(self.request.items)
@@ -230,8 +226,3 @@ def _deliver_output(run: Run, unit: SliceUnit, output: ItemOutput) -> None:
             run.model.metrics.non_finite.inc()
         flight.fail(failure)
         del failure  # it and this frame would hold each other, and the request
-
-
-def held_bytes(unit: FlightUnit) -> int:
-    """Return what a queued unit takes in memory."""
-    return BYTES_A_UNIT + unit.made.nbytes

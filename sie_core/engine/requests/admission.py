@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from sie_core.contracts import DecodeRequest, InferenceError, InferenceRequest, LoadWait, TokenizeRequest
@@ -38,16 +38,20 @@ class Admission:
             self.in_flight -= 1
 
 
-@contextmanager
-def waiting_for_load(request: AnyRequest, clock: Callable[[], float]) -> Iterator[LoadWait]:
+def waiting_for_load(request: AnyRequest, clock: Callable[[], float]) -> AbstractContextManager[LoadWait]:
     """Give how long a request waits for a load: until its deadline at most.
 
     One that is refused after its deadline gets `DEADLINE_EXCEEDED`: retrying is no help then.
     """
     wait, deadline = request.load_wait, request.deadline
+    return nullcontext(wait) if deadline is None else _waiting_until(deadline, wait, clock)
+
+
+@contextmanager
+def _waiting_until(deadline: float, wait: LoadWait, clock: Callable[[], float]) -> Iterator[LoadWait]:
     try:
-        yield wait if deadline is None else replace(wait, seconds=min(wait.seconds, deadline - clock()))
+        yield replace(wait, seconds=min(wait.seconds, deadline - clock()))
     except InferenceError:
-        if deadline is not None and clock() >= deadline:
+        if clock() >= deadline:
             raise deadline_exceeded() from None
         raise

@@ -49,13 +49,13 @@ class Pending(Generic[Answer]):
     def succeed(self, answer: Answer) -> None:
         """Answer with `answer`, unless it is settled already."""
         if self.settle():
-            self._tell(answer, None)
+            call_soon(self._loop, _resolve, self.future, answer, None)  # with the loop closed nobody waits
 
     def fail(self, error: InferenceError) -> None:
         """Answer with `error`, unless it is settled already."""
         if self.settle():
             self.error = InferenceError(error.code, error.message)
-            self._tell(None, error)
+            call_soon(self._loop, _resolve, self.future, None, error)
 
     def settle(self) -> bool:
         """Mark it as settled, without an answer: nobody waits for one any more. False where it was settled already."""
@@ -69,9 +69,6 @@ class Pending(Generic[Answer]):
             self.future.exception()  # looked at here, should a cancelled call not have
         self.future = self._loop.create_future()
         self.future.cancel()  # another thread may be about to set its result
-
-    def _tell(self, answer: Any, error: InferenceError | None) -> None:
-        call_soon(self._loop, _resolve, self.future, answer, error)  # with the loop closed nobody waits
 
 
 def _resolve(future: asyncio.Future[Any], answer: Any, error: InferenceError | None) -> None:

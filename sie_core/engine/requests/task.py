@@ -5,31 +5,23 @@ The client's values override the profile's `runtime`, which overrides the defaul
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
 
 from sie_core.catalog import EffectiveOptions, resolve_options
 from sie_core.catalog.info import served_operations
 from sie_core.catalog.options.outputs import OutputChoice, listed
 from sie_core.contracts import InferenceRequest, InvalidInput, Item, OutputDtype, Task
+from sie_core.engine.models.asked import Asked
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.postprocess.converters import needed
 from sie_core.postprocess.plan import OutputPlan
 
 # The fields of an item, each with its name in `ModelFacts.inputs`.
 MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "video"), ("document", "document"))
-
-
-class Asked(NamedTuple):
-    """The model, task and options that a request resolves to."""
-
-    # For the adapter; without its LoRA adapter, which is loaded afterwards.
-    task: Task
-    plan: OutputPlan
-    # The name of the LoRA adapter.
-    lora: str | None
-    # Options of the request that only other operations or families read, and what else the model has nothing for.
-    ignored: tuple[str, ...]
+# What is remembered of a model's plain requests: dtypes and sizes are few, but clients may write any list of outputs.
+_REMEMBERED: Final = 256
 
 
 def resolve_task(
@@ -46,6 +38,33 @@ def resolve_task(
     Raises:
         InvalidInput: Names the field in `param`, the value, and what the model has.
     """
+    kind = _kind(request)
+    asked = None if kind is None else model.plain.get(kind)
+    if asked is not None:
+        _check_items(request, model)
+        return asked
+    asked = _resolve(request, model, dtypes, every_option)
+    if kind is not None and len(model.plain) < _REMEMBERED:
+        model.plain[kind] = asked
+    return asked
+
+
+def _kind(request: InferenceRequest) -> Hashable:
+    """Return what tells a plain request from others, which is equal where they ask the same; None for any other.
+
+    A plain request says nothing but its items, and what there are few values of. Most are plain.
+    """
+    if request.options or request.wishes or request.demands or request.instruction is not None:
+        return None
+    if request.labels or request.output_schema is not None or request.query is not None:
+        return None
+    outputs = request.output_types, request.output_dtype, request.dimensions
+    return request.operation, request.input_type, request.truncate, outputs
+
+
+def _resolve(
+    request: InferenceRequest, model: LoadedModel, dtypes: Mapping[str, OutputDtype], every_option: Collection[str]
+) -> Asked:
     facts = model.facts
     served = served_operations(facts.operations)
     if request.operation not in served:
@@ -78,11 +97,8 @@ def resolve_task(
 
 
 def _options(request: InferenceRequest, model: LoadedModel, every_option: Collection[str]) -> EffectiveOptions:
-    gives_any = request.options or request.wishes or request.demands
-    if not gives_any and (plain := model.plain_options.get(request.operation)):
-        return plain
     facts = model.facts
-    options = resolve_options(
+    return resolve_options(
         model.family,
         model.resolved,
         request.options,
@@ -94,9 +110,6 @@ def _options(request: InferenceRequest, model: LoadedModel, every_option: Collec
         elsewhere=every_option,
         takes_lora=facts.takes_lora,
     )
-    if not gives_any:
-        model.plain_options[request.operation] = options
-    return options
 
 
 def _labels(request: InferenceRequest, model: LoadedModel) -> tuple[str, ...]:
@@ -116,11 +129,16 @@ def _labels(request: InferenceRequest, model: LoadedModel) -> tuple[str, ...]:
 
 
 def _check_items(request: InferenceRequest, model: LoadedModel) -> None:
-    refused = [(field, kind) for field, kind in MEDIA if kind not in model.facts.inputs]
+    refused = _refused(model.facts.inputs)
     for number, item in enumerate(request.items if refused else ()):
         _check_item(item, refused, f"items[{number}]", model)
     if request.operation == "score":
         _check_query(request.query, refused, model)
+
+
+@lru_cache
+def _refused(inputs: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(field, kind) for field, kind in MEDIA if kind not in inputs]
 
 
 def _check_query(query: Item | None, refused: Sequence[tuple[str, str]], model: LoadedModel) -> None:

@@ -79,16 +79,19 @@ class Lifecycle:
                 `QUEUE_UNAVAILABLE` once closed.
         """
         record = self._current(self.registry.of(resolved))
-        if (loaded := self._ready(record)) is not None:
-            record.came_back()
+        if (loaded := record.ready()) is not None:
+            if record.told:
+                record.came_back()
             return loaded, loaded.leases.acquire()
+        self._begin(record, waited=False)
         until = self.clock() + self._wait_s(record, wait)
         with wait.place() as may_wait:
             while may_wait and (left_s := until - self.clock()) > 0:
                 await record.at_rest(left_s)
                 record = self._current(record)
-                if (loaded := self._ready(record, waited=True)) is not None:
+                if (loaded := record.ready()) is not None:
                     return loaded, loaded.leases.acquire()
+                self._begin(record, waited=True)
         raise self._not_ready(record)
 
     def loaded(self, resolved: ResolvedModel) -> LoadedModel | None:
@@ -142,14 +145,12 @@ class Lifecycle:
         downloads = [(record.resolved.id, record.download) for record in self.registry if record.download is not None]
         return [f"{model}: {problem}" for model, download in downloads if (problem := download.problem())]
 
-    def _ready(self, record: ModelRecord, *, waited: bool = False) -> LoadedModel | None:
-        # Return a loaded model, or start its load. A failed load is told to who waited for it, and to all until it
-        # cooled down.
+    def _begin(self, record: ModelRecord, *, waited: bool) -> None:
+        # Start a load. A failed one is told to who waited for it, and to all until it cooled down.
         now, failure = self.clock(), record.failure
         if record.state is State.FAILED and failure is not None and (waited or not failure.may_retry(now)):
             raise failure.error(now)
         self._start_load(record)
-        return record.ready()
 
     def _current(self, record: ModelRecord) -> ModelRecord:
         # Return a record, or its successor if the catalog changed meanwhile.

@@ -132,8 +132,8 @@ def model() -> Any:
     """Make a loaded model."""
     nothing = SimpleNamespace(inc=lambda *_: None)
     metrics = SimpleNamespace(dropped=lambda *_: None, non_finite=nothing)
-    resolved = SimpleNamespace(profile=SimpleNamespace(max_batch_cost=BATCH_COST))
+    limits = SimpleNamespace(max_cost=BATCH_COST)
     adapter = Adapter()
-    made = SimpleNamespace(id="m", adapter=adapter, facts=adapter.facts, metrics=metrics, resolved=resolved)
+    made = SimpleNamespace(id="m", adapter=adapter, facts=adapter.facts, metrics=metrics, limits=limits)
     made.leases, made.prepare_s = Leases(clock=lambda: 0.0), 0.0
     return made

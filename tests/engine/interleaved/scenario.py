@@ -40,7 +40,7 @@ class Scenario:
         self.queue.refuses = self.random.choice((0.0, 0.0, 0.1))
         self.room = Room(Bounds(sliced_cost=3 * BATCH_COST))
         self.time = 0.0
-        self.preparing = Preparing(self.threads, self.room, self.queue, BATCH_COST, self._clock)  # type: ignore[arg-type]
+        self.preparing = Preparing(self.threads, self.room, self.queue, self._clock)  # type: ignore[arg-type]
         self.on_device: list[tuple[Run, str]] = []
         self.aside: list[Run] = []
         self.flights: list[SlicedFlight] = []

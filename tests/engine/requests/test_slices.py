@@ -125,7 +125,7 @@ async def test_a_short_text_is_prepared_before_the_large_requests_that_came_earl
 async def test_the_end_of_a_request_is_found_with_its_last_item_however_long_that_took(items, steps):
     loaded, threads, now = parts.model(), parts.Threads(), itertools.count()
     queue, room = parts.Queue(Random(1), loaded), Room(Bounds(sliced_cost=100))
-    preparing = slices.Preparing(threads, room, queue, 100, lambda: float(next(now)))
+    preparing = slices.Preparing(threads, room, queue, lambda: float(next(now)))
     unit = {"cost": 1, "tokens": 1, "number": 1}
     asked = InferenceRequest("m", "score", [Item(text="w", metadata={"units": [unit]})] * items, "r")
     flight = slices.SlicedFlight(asked, loaded, Task("score"), OutputPlan(OUTPUT_DTYPES[0]), 0.0, preparing)
