@@ -73,7 +73,7 @@ class Race:
         return described(list(self._entered.values()), self._benchmark.tokens)
 
     def _enter(self, candidate: Candidate) -> bool:
-        """Prove a runner and time it; False where it is refused."""
+        """Prove a runner and time it; False if it is refused."""
         self._latest = None  # frees the one before
         proven = self._factory.attempt(candidate)
         if proven is None:
