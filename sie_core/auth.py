@@ -1,4 +1,4 @@
-"""Who may call: bearer tokens, compared in constant time by their hashes."""
+"""Authenticates callers by bearer tokens, compared in constant time by their hashes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class TokenSet:
         return bool(self._hashes)
 
     def holds(self, token: str) -> bool:
-        """Whether a token is one of them. It takes as long whichever it is, and however much of one it has."""
+        """Whether `token` is one of the configured tokens.
+
+        The duration depends neither on the token found nor on how much of it matches.
+        """
         hashed = _hash(token)
         matches = [self._compare(hashed, each) for each in self._hashes]
         return any(matches)
@@ -102,10 +105,10 @@ class Auth:
             raise _refusal("UNAUTHORIZED", "This token is not one that may call here.")
 
     def check_admin(self, authorization: Sequence[str]) -> None:
-        """Refuse a request that changes pools and may not; `check` has let it pass.
+        """Refuse a request that changes pools without permission; call after `check` has accepted it.
 
         Raises:
-            InferenceError: `FORBIDDEN`: its token is not the administrator's, or there is none.
+            InferenceError: `FORBIDDEN`: its token is missing or not the administrator's.
         """
         if not self.on:
             return
@@ -117,7 +120,7 @@ class Auth:
 
 
 def client_token(settings: Settings) -> str | None:
-    """Return a token that programs of this installation call by; None where everybody may call."""
+    """Return a token for this installation's own programs; None if no token is needed."""
     tokens = () if settings.auth_mode == "none" else (settings.auth_token, *settings.auth_tokens)
     return next((token.get_secret_value() for token in tokens if token is not None), None)
 
@@ -131,5 +134,5 @@ def _plain(secret: SecretStr | None) -> str | None:
 
 
 def _hash(token: str) -> bytes:
-    """Bring a token to a length that tells nothing of its own; headers are Latin-1."""
+    """Hash a token to a length that reveals nothing; headers are Latin-1."""
     return hashlib.sha256(token.encode("latin-1", "replace")).digest()

@@ -1,4 +1,4 @@
-"""Who is asking: what tells one client of a server or gateway from the others, however many connections it opens."""
+"""Identifies the clients of a server or gateway, however many connections each opens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sie_core.settings import Settings
 
 _REMEMBERED: Final = 4096
 _SITE_BITS: Final = 64
-"""Bits of an IPv6 address that tell one site from others; a site chooses the rest itself, anew for each connection."""
+"""Prefix bits of an IPv6 address that identify a site; a site chooses the rest itself, anew for each connection."""
 
 Address = IPv4Address | IPv6Address
 
@@ -45,11 +45,11 @@ class Callers:
         return cls(settings.trusted_proxies, by_token=settings.auth_mode != "none")
 
     def client(self, peer: str | None, headers: Headers) -> str:
-        """Return what tells the sender of a request from others: its token's id, else its address.
+        """Return the identity of a request's sender: its token's id, else its address.
 
         Args:
-            peer: The address that its connection comes from; None where that has none.
-            headers: Of the request.
+            peer: Address of the connection; None if it has none.
+            headers: Headers of the request.
         """
         if self._by_token and (given := given_tokens(headers.getlist("authorization"))) and given[0]:
             return f"token {hashlib.sha256(given[0].encode('latin-1', 'replace')).hexdigest()[:16]}"

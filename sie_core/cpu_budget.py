@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 COMPUTE_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""What the forward pass obeys, read by its libraries when they are imported."""
+"""Variables of the forward pass, read by its libraries at import."""
 MOST_TOKENISERS = 4
 KERNELS_KEPT = 256
 """Kernels oneDNN keeps; a layer of a text encoder needs four or five for each number of rows it meets."""
@@ -45,7 +45,7 @@ class CpuBudget:
 
 @dataclass(frozen=True, slots=True)
 class ThreadEnvironment:
-    """What was decided on threads: for the log, and for whoever starts them."""
+    """The decisions on threads, for the log and for whoever starts them."""
 
     compute: int
     """Threads of a forward pass."""
@@ -74,10 +74,11 @@ def set_thread_environment(budget: CpuBudget, environ: MutableMapping[str, str] 
     Call it before torch, NumPy's BLAS or tokenizers are imported: they read the variables once. Tokenisation runs on
     threads of the engine's own, so `tokenizers` must not start a second pool under each of them.
 
-    OpenMP's threads wait asleep. By default they spin, which on a CPU that anything else uses too (this process's own
-    event loop, a neighbour, a container's quota) keeps the thread they wait for from running: on two busy cores a
-    forward pass of MiniLM over 52 tokens then takes 260 ms instead of 18. oneDNN keeps fewer of the kernels it builds:
-    each takes about 700 kB, and its own limit of 1024 lets them outgrow the weights of a small model many times over.
+    OpenMP's threads wait asleep (passive). By default they spin. On a CPU that anything else uses (this process's own
+    event loop, a neighbour, a container's quota), a spinning thread keeps the thread it waits for from running: on two
+    busy cores a forward pass of MiniLM over 52 tokens then takes 260 ms instead of 18. oneDNN's cache of kernels is
+    bounded too: each takes about 700 kB, and its own limit of 1024 lets them outgrow the weights of a small model many
+    times over.
     """
     environ = os.environ if environ is None else environ
     threads = str(budget.threads)
@@ -135,8 +136,8 @@ def _cgroup_folders(root: Path) -> Iterator[Path]:
 def _below(group: str, mounted: str) -> tuple[str, ...]:
     """Name the folders from a mount down to the process's group.
 
-    A container's mount shows the hierarchy from some group on. Where the process's own path does not start with that
-    group, it is the host's name of it, and the mount itself is the container's group.
+    A container's mount shows the hierarchy from some group on. If the process's own path does not start with that
+    group, the path is the host's name for it, and the mount itself is the container's group.
     """
     try:
         parts = Path(group).relative_to(mounted).parts
@@ -157,7 +158,7 @@ def _groups(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, str, Path]]:
-    """Read the mounts of those hierarchies: which one, the group it shows at its top, and where it lies."""
+    """Read the mounts of the cgroup hierarchies: (hierarchy, group at the top of the mount, mount point)."""
     for line in _lines(root / "proc/self/mountinfo"):
         mount, _, source = line.partition(" - ")
         fields, kind = mount.split(), source.split()

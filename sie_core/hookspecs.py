@@ -5,10 +5,10 @@ these hooks with `@hookimpl`. Hooks run once, at start, on the main thread; they
 engine calls those directly afterwards. A hook must not import a heavy library: it names functions and classes by
 `"module:name"`.
 
-Every hook returns a list, `sie_schedulers` and `sie_memory_managers` a mapping; either may be empty, None is a
-mistake. A hook that raises or returns something else breaks its own plugin alone: the plugin is reported as broken with
-the cause, and nothing of it is used. What fails later is done without where that can be, and the plugin is reported as
-failing.
+Every hook returns a list, `sie_schedulers` and `sie_memory_managers` a mapping; either may be empty, None is a mistake.
+A hook that raises or returns anything else breaks only its own plugin: the plugin is reported as broken with the cause,
+and nothing it registered is used. If a part fails later, the engine goes on without it where it can, and reports the
+plugin as failing.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ def sie_runners() -> Sequence[RunnerSpec]:  # type: ignore[empty-body]
 
 @hookspec
 def sie_model_folders() -> Sequence[Path]:  # type: ignore[empty-body]
-    """Register folders of model configs (`*.yaml`) that ship with the plugin; `SIE_MODELS_DIR` lies on top of them."""
+    """Register folders of model configs (`*.yaml`) that ship with the plugin; configs in `SIE_MODELS_DIR` override
+    them.
+    """
 
 
 @hookspec
 def sie_schedulers() -> Mapping[str, SchedulerFactory]:  # type: ignore[empty-body]
-    """Register what decides whose work runs next and whose is refused; `SIE_SCHEDULER` chooses one by name.
+    """Register schedulers, which decide what runs next and what is refused; `SIE_SCHEDULER` chooses one by name.
 
     The factory is called at start, with the limits that the operator set, and again after its scheduler failed. The
     scheduler states the version of the interface that it was written for. A name taken twice stops the start.
@@ -127,8 +129,8 @@ def sie_output_dtypes() -> Sequence[OutputDtype]:  # type: ignore[empty-body]
 def sie_references() -> Sequence[Reference]:  # type: ignore[empty-body]
     """Register libraries that compute, on the same weights, what a family returns; `sie verify` compares the two.
 
-    Those that name the model's family are asked in the order of their plugins; for each output the first that computes
-    it counts. A name taken twice stops the start.
+    The references of the model's family are asked in the order of their plugins; for each output, the first that
+    computes it counts. A name taken twice stops the start.
     """
 
 

@@ -1,4 +1,4 @@
-"""Logging: text for people or one JSON object a line, with the request a line belongs to; who has one of its own."""
+"""Logging: text for people or one JSON object a line, each with the request that it belongs to."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from typing import Final, Literal, TextIO
 import orjson
 
 FIELDS = ("model", "request_id", "trace_id", "latency_ms")
-"""What a line may carry beside its message, by `extra=` or from the request it was logged in."""
+"""Extra fields of a line, given by `extra=` or taken from the request being answered."""
 
 ACCESS: Final = "sie_core.access"
 """The logger of answered requests: one line each, with its `latency_ms`."""
 AccessLog = Literal["off", "slow", "all"]
-"""Which answered requests have a line."""
+"""Which answered requests are logged."""
 SLOW_MS: Final = 1000.0
-"""From here on a request counts as slow: whoever waits longer than a second loses the thread of what they did."""
+"""Requests that take at least this many milliseconds are logged as slow; a person waiting longer loses the thread."""
 
 TOGETHER_S: Final = 0.05
-"""Lines of requests that are answered within so many seconds are written together: writing gives up the interpreter's
-lock, and under load the event loop waits for it longer than the system call takes."""
+"""Lines of requests answered within this many seconds are written together.
+
+A write releases the interpreter's lock, and under load the event loop waits longer for the lock than for the system
+call.
+"""
 
 
 @dataclass(slots=True)
 class RequestFields:
-    """What is known of the request being answered; the fields fill up as it is read."""
+    """The known fields of the request being answered; they fill up as it is read."""
 
     request_id: str
     trace_id: str | None = None
@@ -71,7 +74,7 @@ def configure_logging(level: str = "INFO", *, as_json: bool = False, access: Acc
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # What no line shows is not found out for each either, as the manual of `logging` advises.
+    # Skip collecting fields that no line shows, as the manual of `logging` advises.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     for library in ("uvicorn", "httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio"):
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
@@ -118,8 +121,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
                 self.stream.flush()
 
     def _may_wait(self, record: logging.LogRecord) -> bool:
-        # A line waits only shortly after the last write. Where the event loop stops before it writes what waits, the
-        # next line does.
+        # A line waits only shortly after the last write. If the event loop stops before it writes the waiting lines,
+        # the next line does.
         if record.levelno > logging.INFO or not hasattr(record, "latency_ms"):
             return False
         return self._clock() - self._written < TOGETHER_S and _has_loop()
@@ -134,9 +137,9 @@ def _has_loop() -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes `timestamp level logger message` and those of `FIELDS` that are known, as one JSON object.
+    """Writes `timestamp level logger message` and the known `FIELDS` as one JSON object.
 
-    What a message says can be read as fields too where its record has `facts`, by their names.
+    A record with `facts` also has them as fields, by their names.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -169,7 +172,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _visible(value: object) -> str:
-    """Write what a client sent so that it cannot pass for a line of its own."""
+    """Escape text from a client so that it cannot imitate a line of the log."""
     text = str(value)
     return text if text.isprintable() else repr(text)
 

@@ -1,8 +1,8 @@
 """Compiles the kernels when the distribution is installed or its wheel is built.
 
-Where there is no C++ compiler, or the processor is of another kind, nothing is compiled and nothing fails: the kernels
-are then not offered, and sie-pytorch's own runners serve. A wheel that is to be handed out is built with
-SIE_CPU_KERNELS=required: then each library that is missing fails it.
+Without a C++ compiler, or on another kind of processor, nothing is compiled and nothing fails. The kernels are then not
+offered, and sie-pytorch's own runners serve. Build a wheel for distribution with SIE_CPU_KERNELS=required: each missing
+library then fails the build.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class KernelBuild(BuildHookInterface):  # type: ignore[type-arg]
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
     def _compile(self, compiler: str, library: str, flags: tuple[str, ...]) -> None:
-        """Compile one build beside its old file and put it in its place at once: a running server keeps what it has."""
+        """Compile one build and replace its old file atomically: a running server keeps what it has mapped."""
         target = PACKAGE / library
         fresh = target.with_suffix(".new")
         # CXX may hold more than a name, such as `ccache g++`.

@@ -1,26 +1,11 @@
-"""What is known of a request beside ASGI's scope: its headers, decoded once, and its client."""
+"""The headers of a request, decoded once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-PEER: Final = "sie.peer"
-"""The key of a request's scope with its `Peer`; absent under a server that knows nothing of it."""
 HEADERS: Final = "sie.headers"
 """The key of a request's scope with its `RequestHeaders`."""
-
-
-class Peer(Protocol):
-    """The client of one request, as its connection knows it."""
-
-    def whole_body(self) -> bytes | None:
-        """Take the body where all of it has come; None where the rest, or all of it, is to be received."""
-        ...
-
-    def on_leave(self, call: Callable[[], None] | None) -> None:
-        """Have `call` called when the client leaves, at once where it has; None: nothing any more."""
-        ...
 
 
 class RequestHeaders(dict[str, str]):

@@ -114,7 +114,9 @@ class CheckedScheduler:
 
     def late(self, now: float) -> list[tuple[QueuedRequest, int]]:
         """Drop the requests that cannot be answered in time any more; return each with its number of units."""
-        return self._ask(lambda: [(each, len(self._forget(each))) for each in self._scheduler.late(now) if each in self._waiting])
+        return self._ask(
+            lambda: [(each, len(self._forget(each))) for each in self._scheduler.late(now) if each in self._waiting]
+        )
 
     def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
         """Form the next batch; a preemptible one, or one behind another, only where that is worth it."""

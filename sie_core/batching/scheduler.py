@@ -128,7 +128,9 @@ class FairScheduler:
             dropped += [request for request in past if queue.cancel(request)]
             for first in queue.in_turn():
                 # A lone one is tried, and what it takes is measured.
-                if len(queue.requests) == 1 or now + self._drain_s(queue, first.left) <= (first.request.deadline or inf):
+                if len(queue.requests) == 1 or now + self._drain_s(queue, first.left) <= (
+                    first.request.deadline or inf
+                ):
                     break
                 queue.cancel(first.request)
                 dropped.append(first.request)

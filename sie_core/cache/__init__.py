@@ -1,4 +1,4 @@
-"""Where weights come from: a chain of tiers, nearest first."""
+"""Fetches weights through a chain of tiers, nearest first."""
 
 from sie_core.cache.chain import (
     HeldWeights,

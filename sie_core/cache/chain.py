@@ -62,10 +62,10 @@ class WeightChain:
     Args:
         tiers: The nearest first.
         cache: The local cache, which removes nothing that is held; None if it never removes anything.
-        report: Called when a tier breaks its contract, with its name, what it did and the exception.
-            Returns what it and its plugin are called.
-        others: Patterns of the files with weights, beside safetensors, that some family reads. They are asked for
-            where a repository has no safetensors.
+        report: Called when a tier breaks its contract, with its name, its fault and the exception. Returns the names of
+            tier and plugin.
+        others: Patterns of weight files other than safetensors that some family reads. They are requested if a
+            repository has no safetensors.
     """
 
     def __init__(
@@ -253,13 +253,13 @@ def hold_weights(
     progress: Progress | None = None,
     weights: tuple[str, ...] = SAFETENSORS,
 ) -> HeldWeights | None:
-    """Return a model's weights, held: its own `weights_path`, else what the chain gives; None if weightless.
+    """Return a model's weights, held: its own `weights_path`, else those of the chain; None if weightless.
 
     `progress` is called during a download; `weights` are patterns of the files that hold them.
 
     Raises:
-        ModelLoadError: `NOT_FOUND` where the named folder is missing, `CONFIG` where it holds pickled weights only,
-            `CORRUPT` where a file of it is cut off, or what the chain raises.
+        ModelLoadError: `NOT_FOUND` if the named folder is missing, `CONFIG` if it holds pickled weights only, `CORRUPT`
+            if one of its files is truncated, or whatever the chain raises.
     """
     if config.weightless:
         return None
@@ -280,7 +280,9 @@ def hold_weights(
 
 
 def find_weights(config: ModelConfig, chain: WeightChain) -> tuple[str, Path] | None:
-    """Return where a model's weights are on this machine, with the tier's name (`weights_path` for its own folder)."""
+    """Return the location of a model's weights on this machine, with the tier's name (`weights_path` for its own
+    folder).
+    """
     if config.weightless:
         return None
     if config.weights_path is None:

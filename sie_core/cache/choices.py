@@ -1,6 +1,7 @@
-"""What loads on this machine measured and chose: a small file beside the cache for each folder of weights.
+"""Keeps the measurements and choices of loads on this machine: a small file next to the cache for each folder of
+weights.
 
-A file that cannot be read, or was written for other weights, another machine or other versions, counts as none.
+A file is ignored if it cannot be read, or was written for other weights, another machine or other versions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = "sie-choices"
 SERVED = "served"
-"""What is kept of each load: the precision and the runner that serve."""
+"""Subject under which each load keeps the precision and the runner that serve."""
 KEPT = 16
 """Choices about one thing (`KeptChoice.about`) of one folder of weights; the oldest are dropped."""
 
@@ -97,7 +98,7 @@ def _folder(settings: Settings) -> Path:
 
 
 def _identities(weights: Path) -> Iterable[tuple[str, int, int]]:
-    """Tell files apart by name, size and time of the last change, which nobody has to read them for."""
+    """Identify files by name, size and modification time, without reading them."""
     for pattern in ("*.safetensors", "config.json"):
         for file in weights.rglob(pattern):
             with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
-"""Tells apart files that describe a model, safetensors, which are read, and pickles, which are not: they can run code.
+"""Distinguishes files that describe a model, safetensors, which are read, and pickles, which are not: they can run
+code.
 
-Files are told apart by their names, and safetensors are checked by their header.
+Files are classified by their names, and safetensors are checked by their header.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def holds_pickles(folder: Path) -> bool:
 
 
 def other_formats(folder: Path) -> str:
-    """Name the formats of weights other than safetensors in a folder, with a file of each; empty where it has none."""
+    """Name the formats of weights other than safetensors in a folder, with a file of each; empty if there are none."""
     names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     firsts = {
         title: next((name for name in names if name.lower().endswith(ending)), None)
@@ -60,7 +61,7 @@ def other_formats(folder: Path) -> str:
 
 
 def unread_weights(name: str, folder: Path, weights: Iterable[str]) -> str | None:
-    """Say why the weights in a folder cannot be read, where none of them are among the patterns `weights`.
+    """Explain why the weights in a folder cannot be read; None if some match the patterns `weights`.
 
     A folder without any weights is not at fault: they may be on their way.
     """
@@ -86,7 +87,7 @@ def no_weights(name: str, pickled: bool, weights: tuple[str, ...] = SAFETENSORS,
 
 
 def broken_safetensors(file: Path) -> str | None:
-    """Return what is wrong with the size of a safetensors file, by its header; None where nothing is.
+    """Return what is wrong with the size of a safetensors file, by its header; None if it is right.
 
     Layout: https://huggingface.co/docs/safetensors: a length, a JSON header, the tensors without gaps.
 

@@ -31,8 +31,8 @@ class PackagesTier:
         """Return the folder of the first installed package of the requested repository and revision.
 
         Raises:
-            ModelLoadError: `CORRUPT` where a file is missing or has another hash than registered; `NOT_FOUND` where
-                the package is not installed, or its revision is unknown or another one.
+            ModelLoadError: `CORRUPT` if a file is missing or its hash differs from the registered one; `NOT_FOUND` if
+                the package is not installed, or its revision is unknown or differs.
         """
         for package in self.packages:
             if package.repo_id == request.repo_id:
@@ -80,7 +80,7 @@ class PackagesTier:
 
 
 def installed_folder(package: WeightPackage) -> Path | None:
-    """Return the folder of a package's weights, or None where its distribution is not installed.
+    """Return the folder of a package's weights, or None if its distribution is not installed.
 
     The import package is located without importing it, because it may import a model library.
     """

@@ -48,7 +48,7 @@ class DownloadProgress:
 
     def describe(self) -> str:
         """Describe how many bytes were fetched."""
-        return f"{self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB" if self._total else "no bytes counted yet"
+        return f"{self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB" if self._total else "nothing yet"
 
 
 class ShownProgress:

@@ -1,4 +1,4 @@
-"""The catalog: which models are served, from which config, by which family, with which options.
+"""The catalog: the served models with their configs, families and options.
 
 Nothing here loads weights or an adapter.
 """

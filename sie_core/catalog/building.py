@@ -71,20 +71,20 @@ def build_catalog(
 ) -> Catalog:
     """Build the snapshot of every model these settings and plugins serve; problems are logged and listed in it.
 
-    An export is the one source: what plugins ship, the models folder and weights found on this machine are then left
-    aside, and a setting may name a model that is added later.
+    With an export, nothing else is a source: shipped configs, the models folder and weights found on this machine are
+    ignored, and a setting may name a model that is added later.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
         folder: The operator's folder of configs; None opens the one `SIE_MODELS_DIR` names.
-        export: What the config service holds; None where there is no config service.
-        before: The previous snapshot. Its config is kept where a file cannot be read any more.
+        export: The config service's configs; None without a config service.
+        before: The previous snapshot. Its config is kept if a file cannot be read any more.
         hub: Whether `SIE_PRELOAD_MODELS` may name a model of the Hub that is looked up later.
 
     Raises:
-        SettingsError: `SIE_MODELS_DIR` names no folder or one that cannot be read, or is set beside an export; or a
-            setting names a model that does not exist.
+        SettingsError: `SIE_MODELS_DIR` names no readable folder or is combined with an export; or a setting names a
+            model that does not exist.
         PluginError: No plugin serves the scheme of its URL, or the store cannot be used.
     """
     problems: list[Problem] = []
@@ -125,7 +125,7 @@ def build_base(
 
 
 def _with_card(config: ModelConfig) -> ModelConfig:
-    """Give a config that does not say what its weights are what they say, where they lie in a folder here."""
+    """Fill in `expected` from the weights' own files, if the config omits it and the weights are in a local folder."""
     if config.weights_path is None or config.expected is not None or config.weightless:
         return config
     try:
@@ -200,8 +200,8 @@ def _read(
 def _add_folder(configs: dict[str, ModelConfig], found: ModelConfig, problems: list[Problem]) -> None:
     """Serve a folder of weights under its name, or give its weights to the config of that name that has none.
 
-    A folder that a config names as its `weights_path` belongs to that config, and a folder that two paths lead to is
-    served once.
+    A folder that a config names as its `weights_path` belongs to that config. A folder reachable by two paths is served
+    once.
     """
     known = configs.get(found.id)
     if known is not None and known.weights_path is None and not known.weightless:
@@ -247,7 +247,7 @@ def filter_of(settings: Settings) -> Callable[[ResolvedModel], bool]:
 def _filter(catalog: Catalog, settings: Settings, *, later: bool, hub: bool = False) -> Catalog:
     """Keep the models that `SIE_MODEL_FILTER` names.
 
-    Where a setting may name a model that comes `later`, one that is not there is logged.
+    If `later`, unknown models in settings are logged, not refused: they may be added later.
     """
     filtered = catalog
     if settings.model_filter:

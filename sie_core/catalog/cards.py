@@ -27,7 +27,7 @@ MODULE_CONFIGS = (
     "sentence_xlnet_config.json",
     ROUTER_CONFIG,
 )
-"""Names of a module's config beside `config.json`: first those of a `Transformer`, then that of a `Router`."""
+"""Names of a module's config other than `config.json`: first those of a `Transformer`, then that of a `Router`."""
 
 ROUTERS = ("Router", "Asym")
 
@@ -41,8 +41,8 @@ def read_card(folder: Path) -> ModelCard:
     """Read the facts of the weights in `folder`.
 
     Raises:
-        ModelLoadError: `CORRUPT`, naming the file, where one is not the JSON it should be; `NOT_FOUND` where there is
-            no folder.
+        ModelLoadError: `CORRUPT`, naming the file, if one is not valid JSON of the expected form; `NOT_FOUND` if the
+            folder is missing.
     """
     if not folder.is_dir():
         raise ModelLoadError("NOT_FOUND", f"The folder of weights {folder.name!r} does not exist.")
@@ -73,7 +73,7 @@ def _module_config(module: ModuleCard, *, own: bool) -> Mapping[str, Any]:
     # A config.json beside a transformer, or in the root that modules share, is the transformers library's.
     names = MODULE_CONFIGS if module.kind == "Transformer" or not own else (*MODULE_CONFIGS, "config.json")
     if module.kind in ROUTERS:
-        names = (ROUTER_CONFIG, *names)  # beside it, in the root, may lie the config of one of its modules
+        names = (ROUTER_CONFIG, *names)  # the root may also hold the config of one of its modules
     for name in names:
         if (module.path / name).is_file():
             config: Mapping[str, Any] = _read(module.path / name, dict)

@@ -55,20 +55,20 @@ class FamilyChoice:
 
     @property
     def unfit(self) -> str | None:
-        """What those families say, where a family of last resort serves, one of negative priority; else None."""
+        """The statements of the refusing families if a family of last resort (negative priority) serves; else None."""
         last_resort = bool(self.candidates) and self.candidates[0].priority < 0
         return (said_of(self.refusals) or None) if last_resort else None
 
 
 def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard | None, device: Device) -> FamilyChoice:
-    """Choose the family of `resolved` on `device`; `card` is None where the model has no weights.
+    """Choose the family of `resolved` on `device`; `card` is None if the model has no weights.
 
     An `adapter_path` that names a registered family decides. One that names a class of a package
     (`package.module:Class`) was written for another server and is only a hint: the weights decide.
 
     Raises:
-        ModelLoadError: `CONFIG` where the config asks for something impossible, `DEPENDENCY` where no installed family
-            serves the model; the message says what to install, and names broken plugins with their cause.
+        ModelLoadError: `CONFIG` if the config asks for something impossible, `DEPENDENCY` if no installed family serves
+            the model. The message says what to install, and names broken plugins with their cause.
     """
     wanted = resolved.profile.adapter_path
     if wanted is not None and not is_class_path(wanted):
@@ -104,7 +104,7 @@ def choose_next(plugins: PluginSet, resolved: ResolvedModel, choice: FamilyChoic
 
 
 def said_of(refusals: Sequence[Refusal]) -> str:
-    """Word what families say that do not claim weights of their kind; empty where none does."""
+    """Join the reasons of families that refuse weights of their own kind; empty if there are none."""
     families: dict[str, list[str]] = {}
     for each in refusals:
         families.setdefault(each.reason, []).append(each.family)

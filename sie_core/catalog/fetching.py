@@ -29,13 +29,13 @@ class FetchedModel:
 def fetch_model(
     resolved: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: Device, progress: Progress | None = None
 ) -> FetchedModel:
-    """Find a model's weights, where they are not here by a download, and choose its family.
+    """Find a model's weights, downloading them if needed, and choose its family.
 
     Args:
         resolved: The model.
         chain: Where weights come from.
-        plugins: Whose families may serve it.
-        device: Where it is to be loaded.
+        plugins: Their families may serve the model.
+        device: Device of the load.
         progress: Called with the progress of a download.
 
     Raises:
@@ -59,13 +59,13 @@ def fetch_model(
 
 
 def asked_weights(resolved: ResolvedModel, plugins: PluginSet) -> tuple[str, ...]:
-    """Return the patterns of the files with weights that are asked for first: those of the family a config names."""
+    """Return the patterns of weight files to request first: those of the family that the config names."""
     named = plugins.families.get(resolved.profile.adapter_path or "")
     return SAFETENSORS if named is None else named.weights
 
 
 def _lacks(card: ModelCard, family: ModelFamily, wanted: tuple[str, ...]) -> bool:
-    """Whether a family reads other files than were asked for, and none of them is here."""
+    """Whether a family reads other files than were requested, and none of them is here."""
     return family.weights not in (wanted, SAFETENSORS) and not any(
         holds_weights(name, family.weights) for name in card.files
     )

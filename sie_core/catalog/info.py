@@ -23,8 +23,7 @@ def describe(
 
     Args:
         resolved: The model.
-        facts: What its adapter says or, before a load, what its family reads in the files of its weights; None where
-            only its config tells.
+        facts: The adapter's facts or, before a load, the family's preview of them; None if only the config is known.
         postprocessors: Every registered one, by name.
         available: Whether its weights are on this machine, or it needs none.
     """
@@ -66,7 +65,7 @@ def _made(
 
 
 def _allowed(resolved: ResolvedModel, dims: Mapping[str, int | None]) -> dict[str, int | None]:
-    # Keep the outputs that the profile returns; empty where only the weights tell.
+    # Keep the outputs that the profile returns; empty if only the weights tell.
     allowed = resolved.profile.output_types
     return {name: dims[name] for name in _types() if name in dims and (allowed is None or name in allowed)}
 
@@ -97,6 +96,6 @@ def served_operations(own: Collection[str]) -> tuple[Operation, ...]:
 
 
 def declared_operations(resolved: ResolvedModel) -> tuple[Operation, ...]:
-    """List the operations that a model's config declares; empty where only the weights tell."""
+    """List the operations that a model's config declares; empty if only the weights tell."""
     tasks: dict[str, Any] = dict(resolved.config.tasks)
     return served_operations([name for name, task in tasks.items() if task is not None])

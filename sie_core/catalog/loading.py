@@ -1,4 +1,4 @@
-"""Has the family of a fetched model load it, or the family that claims it next where that one finds it unfit."""
+"""Has the family of a fetched model load it; if it finds the weights unfit, asks the next claiming family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads files of folders that others write to: only regular files, up to a size.
+"""Reads files of folders that others may write to: only regular files, up to a size.
 
 A device has no end, reading a pipe may block for ever, and parsing a huge file would delay the server's clients.
 """

@@ -1,4 +1,4 @@
-"""What is known of a model before its load: whether its weights are on this machine, and what their files say."""
+"""Knowledge of a model before its load: whether its weights are on this machine, and what their files say."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Sighting:
     """A model that a load finds without fetching anything."""
 
     tier: str | None = None
-    """Which tier has the weights; None where it needs none."""
+    """The tier that has the weights; None if it needs none."""
     folder: Path | None = None
     facts: ModelFacts | None = None
-    """What the model's family expects of a load; None where it does not say."""
+    """The facts that the model's family expects of a load; None if it does not say."""
 
 
 def look(
@@ -57,7 +57,7 @@ def see(
     device: Device,
     preview_s: float = PREVIEW_LIMIT_S,
 ) -> Sighting | None:
-    """Look for the weights of one model; None where a load would have to fetch them or could not use them.
+    """Look for the weights of one model; None if a load would have to fetch them or could not use them.
 
     Its family's preview may take `preview_s` seconds.
     """
@@ -77,9 +77,9 @@ def see(
 
 
 def fault_of(model: ResolvedModel, chain: WeightChain, plugins: PluginSet, device: Device) -> str | None:
-    """Say why weights on this machine cannot be served, as far as their small files tell; None where nothing is wrong.
+    """Explain why weights on this machine cannot be served, as far as their small files tell; None if nothing is wrong.
 
-    Of weights that are not here it says nothing.
+    Returns None for weights that are not here.
     """
     found = find_weights(model.config, chain)
     if found is None:
@@ -103,7 +103,7 @@ class Sightings:
     Used on the event loop alone.
 
     Args:
-        look: Returns what is here of every model; called on a thread of its own.
+        look: Returns the sightings of all models; called on its own thread.
         tell: Called after each look with the ids of the models whose weights are here.
         fresh_s: How long the result of a look is used: other processes add and remove weights without notice.
         wait_s: How long `settled` waits at most: a disk may hang.
@@ -127,7 +127,7 @@ class Sightings:
         self._looking: asyncio.Task[None] | None = None
 
     def of(self, model: str) -> Sighting | None:
-        """Return what was last seen of a model; None where its weights are elsewhere."""
+        """Return the last sighting of a model; None if its weights are elsewhere."""
         return self._seen.get(model)
 
     def seen(self) -> Iterable[str]:

@@ -35,7 +35,7 @@ def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection
     """Return the known names most similar to `value`, the `preferred` ones first, at most `limit`.
 
     None is much less similar than the best: a short name resembles nearly anything in part, so a fixed bound is not
-    enough. Where `value` is a name without its organisation, only names that end in it are returned.
+    enough. If `value` is a name without its organisation, only names that end in it are returned.
     """
     found = process.extract(
         value[:_LONGEST_QUERY],
@@ -65,6 +65,6 @@ def place_in(source: str, text: str, key: str) -> str:
 
 
 def line_of(text: str, key: str) -> int | None:
-    """Return the first line of a YAML text with a key, counted from 1; None where none has it."""
+    """Return the first line of a YAML text with a key, counted from 1; None if there is none."""
     pattern = re.compile(rf"""[\s{{-]*(['"]?){re.escape(key)}\1\s*:""")
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), None)

@@ -25,10 +25,10 @@ PREFIX = "sie_"
 def command(as_json: bool) -> None:
     """List the installed plugins, what they register and why one is broken or fails.
 
-    What can be tried without loading a model is tried. Exits with 1 where a plugin is broken or fails.
+    Whatever can be tried without loading a model is tried. Exits with 1 if a plugin is broken or fails.
     """
     settings = read_settings()
-    # The table tells what is broken; the log need not tell it again.
+    # The table reports broken plugins, so the log does not repeat them.
     configure_logging("INFO" if settings.trace_hooks else "CRITICAL", as_json=settings.log_json)
     plugins = find_plugins(settings)
     with stdout_to_stderr():

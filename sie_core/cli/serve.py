@@ -33,7 +33,7 @@ def command(models: tuple[str, ...], more: tuple[str, ...], **options: Any) -> N
     """Serve models over HTTP.
 
     MODEL is an id of the catalog, one of the Hugging Face Hub (`org/name`), or a folder of weights. Each is loaded
-    before the server is ready; with none given, models are loaded when they are first asked for.
+    before the server is ready; without any, models are loaded at their first request.
 
     Every option is a setting; `SIE_…` variables set these and the others.
     """

@@ -25,12 +25,12 @@ PRECISIONS = click.Choice(["float32", "bfloat16", "float16"])
 def command(model_id: str, precision: str, device: str | None, as_json: bool) -> None:
     """Compare what the engine returns for MODEL with a reference library.
 
-    The whole engine runs in this process on the model's weights, and is asked for every output with texts of several
-    lengths, all at once and each alone; then the library that a plugin names as its reference is asked the same, on the
-    CPU in float32. Both are in memory one after the other.
+    The whole engine runs in this process on the model's weights. It computes every output for texts of several lengths,
+    all in one batch and each alone. Then the reference library that a plugin names computes the same, on the CPU in
+    float32. The two are in memory one after the other.
 
-    Exits with 0 where every output is within the tolerance of its reference, else with 1: one differs, or has nothing
-    to be held against, as where the library itself serves the model.
+    Exits with 0 if every output is within the tolerance of its reference. Exits with 1 if one differs or has no
+    reference, as when the library itself serves the model.
     """
     settings = read_settings(device=device)
     configure_logging("ERROR", as_json=settings.log_json)

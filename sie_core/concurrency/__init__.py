@@ -1,1 +1,1 @@
-"""Threads beside the event loop, and what they share: calls, pools, leases, room for what is prepared."""
+"""Threads for work off the event loop: calls, pools, leases and bounds on prepared work."""

@@ -1,7 +1,7 @@
-"""Large answers give way to small ones: while those come, megabytes are moved at a bounded rate, else at once.
+"""Paces large replies while small ones are being answered; without small ones, large replies are sent at once.
 
-To move a megabyte from a worker to its client takes milliseconds of CPU in each process on its way, which large answers
-at once take of every core, and a small answer waits at each of these processes.
+Moving a megabyte from a worker to its client costs milliseconds of CPU in each process on the way. Several large
+replies at once occupy every core, and a small reply then waits in each process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 SMALL_BYTES: Final = 1 << 17
 """An answer of fewer, those of its request included, is one to give way to."""
 LARGE_BYTES: Final = 1 << 20
-"""What has more gives way; what lies between does neither."""
+"""Replies above this size are paced; sizes between the two bounds neither pace nor are paced."""
 PIECE_BYTES: Final = 1 << 18
 """Moved at a time meanwhile: what a small answer may wait behind."""
 GIVES_WAY_S: Final = 0.2
@@ -24,7 +24,7 @@ BYTES_S: Final = 75e6
 MOST_CORES: Final = 4
 """One event loop moves them, however many there are."""
 LATE_S: Final = 0.005
-"""What a turn that came late may make up for: timers are late by a millisecond, and on busy cores by more."""
+"""How far a late turn may catch up, in seconds: timers fire a millisecond late, on busy cores later."""
 LOOK_S: Final = 0.05
 """How often a long wait looks whether small answers still come."""
 
@@ -51,7 +51,7 @@ class Pacing:
         return self._clock() - self._small < GIVES_WAY_S
 
     def answered(self, size: int) -> None:
-        """Note an answer of so many bytes, those of its request included."""
+        """Note a reply; `size` is its bytes plus those of its request."""
         if size < SMALL_BYTES:
             now = self._clock()
             if now - self._small >= GIVES_WAY_S:
@@ -60,7 +60,7 @@ class Pacing:
             self._small = now
 
     def take(self, size: int) -> float:
-        """Take the next turn, for so many bytes; return in how many seconds it is, 0 where no small answers come."""
+        """Book `size` bytes; return the seconds until they may be sent, 0 if no small replies are being answered."""
         now = self._clock()
         if now - self._small >= GIVES_WAY_S:
             self._free = now
@@ -78,9 +78,9 @@ class Pacing:
                 await asyncio.sleep(min(wait_s, LOOK_S))
                 wait_s = until - self._clock()
         except asyncio.CancelledError:
-            self._free -= size / self._bytes_s  # others need not wait for what is not moved
+            self._free -= size / self._bytes_s  # release the booking: these bytes are not sent
             raise
 
 
 PACING: Final = Pacing()
-"""Of the process, as its cores are."""
+"""The process-wide instance: all replies share the cores."""

@@ -1,7 +1,7 @@
 """A few threads for one CPU stage of the pipeline.
 
-Beside `concurrent.futures` it makes no future for a task whose answer nobody fetches, and its threads are daemons: work
-that hangs cannot keep the process from ending, and is seen to hang.
+Unlike `concurrent.futures`, it creates no future for tasks without a reader. Its threads are daemons, so a hanging call
+cannot keep the process from exiting and can be reported.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Work:
 class CpuPool:
     """Runs calls on `threads` threads, first come first served; quick calls and others take turns.
 
-    Its methods may be called from any thread. What waits is bounded by its callers: each removes a call whose result
-    nobody awaits any more.
+    Its methods may be called from any thread. The queue is unbounded: callers remove calls whose results are no longer
+    awaited.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -49,7 +49,7 @@ class CpuPool:
         self._tokens: SimpleQueue[None] = SimpleQueue()
         self._closing = False
         self._at_work: list[Work | None] = [None] * threads
-        """What each thread does."""
+        """The call that each thread is running."""
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"{name}-{number}", daemon=True)
             for number in range(threads)
@@ -115,7 +115,7 @@ class CpuPool:
         return not any(thread.is_alive() for thread in started)
 
     def note(self, limit_s: float) -> str | None:
-        """Say how many threads have been at one call for more than `limit_s`; None where none has."""
+        """Report how many threads have been in one call for more than `limit_s` seconds; None if none has."""
         held = len(self._overdue(limit_s))
         if not held:
             return None

@@ -1,4 +1,4 @@
-"""Bounds what is prepared and not yet answered, in cost and bytes: who may prepare its next slice, and who waits."""
+"""Bounds the cost and bytes of prepared, unanswered work, and decides which request may prepare its next slice."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ MIB: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Cost units and bytes. What goes beyond a bound is at most a slice for each thread that prepares."""
+    """Limits in cost units and bytes. They can be exceeded by at most one slice per preparing thread."""
 
-    # What all requests that come in slices may have waiting before a next one is prepared. Others have room beyond it.
+    # Bounds on the waiting work of all multi-slice requests; beyond them no further slice is prepared. Single-slice
+    # requests are not subject to them.
     sliced_cost: int
     sliced_bytes: int = 128 * MIB
-    # What one of them may have waiting.
+    # Bound on the waiting bytes of one multi-slice request.
     request_bytes: int = 16 * MIB
-    # What all requests may have waiting before one more is prepared.
+    # Bound on the waiting bytes of all requests; beyond it no request prepares its first slice.
     all_bytes: int = 256 * MIB
 
 
@@ -36,11 +37,11 @@ class Room:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lock = threading.Lock()
-        # Of each request that has entered and was not forgotten.
+        # Per request that has entered and was not forgotten.
         self._held: dict[Hashable, _Held] = {}
-        # Who waits for room: what goes on with it, how far it may be ahead, what it holds.
+        # Requests that wait for room: their callback, the most cost they may hold, what they hold.
         self._parked: dict[Hashable, tuple[Callable[[], None], int, _Held]] = {}
-        # What all hold together, and what those hold that have had several slices.
+        # Totals of all requests, and of those with several slices.
         self._all, self._sliced = _Held(), _Held()
 
     def held(self) -> tuple[int, int]:
@@ -71,7 +72,7 @@ class Room:
             self._count(held, cost, nbytes)
 
     def give(self, request: Hashable, cost: int, nbytes: int) -> None:
-        """Count units of a request no longer; those of one that was forgotten are not counted."""
+        """Release units of a request; the units of a forgotten request are already released."""
         with self._lock:
             held = self._held.get(request)
             if held is not None:
@@ -84,7 +85,7 @@ class Room:
             self._parked.pop(request, None)
             held = self._held.pop(request, None)
             if held is None:
-                return  # it never entered, so nobody waits for it, and there may be hundreds of others to look at
+                return  # it never entered, so skip looking for a waiting request
             if held.cost or held.nbytes:
                 self._count(held, -held.cost, -held.nbytes)
         self.wake()

@@ -38,21 +38,21 @@ class Tasks:
 
 
 async def supervised(what: str, work: Callable[[], Coroutine[Any, Any, object]], again_s: float = AGAIN_S) -> NoReturn:
-    """Do work that goes on beside requests until cancelled; where it fails or ends, log that and begin it again.
+    """Run background work until cancelled; if it fails or returns, log that and start it again.
 
-    A task that nobody awaits ends unseen: requests are answered and probes are green while what it did is missing.
+    Without this, an unawaited task dies unseen: requests are answered and probes are green while its work is not done.
 
     Args:
-        what: What the work does, for the log.
-        work: Begins it.
-        again_s: Seconds before it begins again.
+        what: Name of the work, for the log.
+        work: Starts it.
+        again_s: Seconds before a restart.
     """
     while True:
         try:
             await work()
             log.error("%s: this has ended; it begins again in %g s", what, again_s)
         except asyncio.CancelledError:
-            # That of something it awaited: a library may cancel its own futures where a connection ends.
+            # The cancellation came from something awaited: libraries cancel their own futures when a connection ends.
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             log.exception("%s: this was cancelled from within; it begins again in %g s", what, again_s)

@@ -16,12 +16,13 @@ Result = TypeVar("Result")
 async def on_thread(name: str, call: Callable[[], Result], discard: Callable[[Result], object] | None = None) -> Result:
     """Return what `call` returns, or raise what it raises.
 
-    The thread is a new one, and a daemon: a download that hangs holds up no other call, nor the end of the process.
+    The thread is a new daemon thread, so a hanging download delays neither other calls nor the end of the process.
 
     Args:
         name: The thread's.
         call: The call.
-        discard: Where this is cancelled, called on a thread with what `call` returns: nobody else ever sees it.
+        discard: If the awaiting task is cancelled, called on the thread with the result of `call`, which nothing else
+        sees.
     """
     outcome = _started(name, call)
     try:
@@ -44,9 +45,9 @@ async def on_thread_to_its_end(name: str, call: Callable[[], Result]) -> Result:
 
 
 async def on_pool(pool: CpuPool, call: Callable[[], Result]) -> Result:
-    """Return what `call` returns, or raise what it raises; for calls that must not need a new thread's memory.
+    """Run `call` on the pool and return or raise its outcome; starts no thread, whose stack would need memory.
 
-    Cancelled, the call is not made unless a thread is at it: calls do not pile up behind one that hangs.
+    If cancelled before a thread has taken the call, it is dropped, so calls do not pile up behind one that hangs.
     """
     outcome = _Outcome(call)
     work = pool.submit(outcome.work)
@@ -63,7 +64,7 @@ def _started(name: str, call: Callable[[], Result]) -> _Outcome[Result]:
 
 
 class _Outcome(Generic[Result]):
-    """What a call on another thread comes to. Made and awaited on the event loop."""
+    """The outcome of a call on another thread. Made and awaited on the event loop."""
 
     def __init__(self, call: Callable[[], Result]) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""What the core and its plugins agree on: plain data, Protocols and errors.
+"""The types that the core and its plugins share: plain data, Protocols and errors.
 
 This package imports the standard library, NumPy, `sie_sdk.wire` and `sie_sdk.errors` only.
 """

@@ -92,8 +92,8 @@ class ModelLoadError(Exception):
 class FamilyUnfitError(ModelLoadError):
     """A family cannot serve the weights that it claimed; the message, which an operator reads, says why.
 
-    The family that claims them next is asked. Where none does, or the model's config names the one that raised it, the
-    load fails with it, as `CONFIG`.
+    The engine then asks the next family that claims them. If no other family claims them, or the model's config names
+    this one, the load fails with this error, classed `CONFIG`.
     """
 
     def __init__(self, message: str) -> None:

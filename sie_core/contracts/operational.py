@@ -6,8 +6,10 @@ import re
 from typing import Final
 
 PROBES: Final = frozenset({"/healthz", "/livez", "/readyz", "/ping"})
-"""They tell no more than that a process answers, works or is ready. They wait for nobody and want no token, as
-orchestrators have none."""
+"""They report only that a process answers, works or is ready.
+
+They wait for nothing and need no token, because orchestrators have none.
+"""
 _OPERATIONAL: Final = re.compile(r"/health|/metrics|/ws/.*|/tei/.+/health")
 """They tell models, workers and problems. The last is the one below a model; `/tei/health` is a model's own path."""
 

@@ -49,7 +49,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Who pulls part of a queue. Consumers of one queue must not overlap in what they match."""
+    """A consumer that pulls part of a queue. Consumers of one queue must not overlap in what they match."""
 
     queue: str
     name: str
@@ -79,12 +79,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What an inbox or a broadcast brings."""
+    """A message to an inbox or of a broadcast."""
 
     subject: str
     payload: bytes
     reply: str = ""
-    """Where the sender waits for an answer; empty where it does not."""
+    """Subject on which the sender awaits an answer; empty if it does not."""
 
 
 class Delivery(Protocol):
@@ -121,7 +121,7 @@ class Pull(Protocol):
         ...
 
     async def close(self) -> None:
-        """Take no more; what is on its way goes back to the queue at once."""
+        """Stop pulling; messages in transit return to the queue at once."""
         ...
 
 
@@ -154,7 +154,7 @@ class KeyValue(Protocol):
     """
 
     async def get(self, key: str) -> Entry | None:
-        """Return an entry, None where there is none."""
+        """Return an entry, None if it does not exist."""
         ...
 
     async def put(self, key: str, value: bytes) -> int:
@@ -162,15 +162,16 @@ class KeyValue(Protocol):
         ...
 
     async def compare_and_set(self, key: str, value: bytes, revision: int | None) -> int:
-        """Write where the entry's revision is `revision`; None means that there is no entry. Return the new revision.
+        """Write if the entry's revision is `revision`; None means that the entry must not exist. Return the new
+        revision.
 
         Raises:
-            QueueError: `CONFLICT`: it is another.
+            QueueError: `CONFLICT`: the revision differs.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove an entry; one that is not there is no error."""
+        """Remove an entry; a missing entry is no error."""
         ...
 
     async def entries(self, prefix: str = "") -> list[Entry]:
@@ -212,8 +213,12 @@ class QueueTransport(Protocol):
         """Whether messages can be sent now."""
         ...
 
-    async def declare_queue(self, settings: QueueSettings) -> None:
+    async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
         """Make a queue as described, or change the one of that name to it.
+
+        Args:
+            settings: Of the queue.
+            change: Whether a queue that differs is changed; otherwise it stays as it is, and the log says what differs.
 
         Raises:
             QueueError: `CONFIG`: what differs cannot be changed, and is named.
@@ -268,7 +273,7 @@ class QueueTransport(Protocol):
         ...
 
     async def send(self, subject: str, payload: bytes, reply: str = "") -> None:
-        """Send to whoever is subscribed now: an inbox, or a broadcast. Nobody there is no error.
+        """Send to the current subscribers of an inbox or a broadcast. Having no subscriber is no error.
 
         Raises:
             QueueError: `UNAVAILABLE`, `TOO_LARGE`.
@@ -280,36 +285,43 @@ class QueueTransport(Protocol):
         ...
 
     async def inbox(self, on_message: Callable[[Message], None]) -> Subscription:
-        """Make a subject nobody else can guess, and take what is sent to it or below it (`inbox.subject + ".x"`)."""
+        """Create a subject that nobody else can guess, and receive what is sent to it or below it (`inbox.subject +
+        ".x"`).
+        """
         ...
 
     async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
-        """Open a store, made where there is none.
+        """Open a store; create it if it does not exist. With `make`, also raise its number of copies to the one wanted.
 
         Raises:
-            QueueError: `NOT_FOUND`: there is none, and it is not to be made.
+            QueueError: `NOT_FOUND`: it does not exist, and `make` is false.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one user of the broker may do; all else is refused. Subjects may be patterns."""
+    """Permissions of one user of the broker; everything else is refused. Subjects may be patterns."""
 
     user: str
     """Its name: tokens joined by `.`, as `worker.one`."""
     sends: tuple[str, ...] = ()
     """Subjects it sends to, beside inboxes."""
     hears: tuple[str, ...] = ()
-    """Subjects it subscribes to, beside its own inboxes."""
+    """Subjects it subscribes to, in addition to its own inboxes."""
     answers: tuple[str, ...] = ()
     """Users whose inboxes it sends to, and those of users whose names begin with theirs."""
     declares: tuple[QueueSettings, ...] = ()
-    """Queues it makes and changes. Who does may have the broker send elsewhere what others put into a queue."""
+    """Queues that it creates and changes.
+
+    Whoever may declare a queue can make the broker forward its content elsewhere.
+    """
     fills: tuple[QueueSettings, ...] = ()
     """Queues it publishes to, counts and deletes from."""
     pulls: tuple[QueueSettings, ...] = ()
     """Queues it declares consumers of, pulls from, counts and acknowledges."""
+    declares_stores: tuple[str, ...] = ()
+    """Key-value stores it makes and changes."""
     keeps: tuple[str, ...] = ()
     """Key-value stores it makes, reads and writes."""
     reads: tuple[str, ...] = ()
@@ -322,11 +334,11 @@ class BrokerPlan:
 
     users: tuple[Access, ...]
     passwords: Mapping[str, str]
-    """Of each user, by its name."""
+    """Password per user name."""
     host: str
     port: int
     folder: Path
-    """Where it keeps its files."""
+    """Folder for its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,8 +346,11 @@ class LocalBroker:
     """A broker of one's own on this machine, for `sie cluster up`."""
 
     command: tuple[str, ...]
-    """The program's command line. It runs in the foreground and keeps its port over restarts, which nobody else gets
-    while it is down; so it must listen with SO_REUSEADDR, as servers do."""
+    """The program's command line.
+
+    It runs in the foreground and keeps its port over restarts. Nobody else gets the port while it is down, so it must
+    listen with SO_REUSEADDR, as servers do.
+    """
     url: str
     logins: Mapping[str, Mapping[str, str]]
     """The settings of each user by its name, as `QueueTransportFactory.create` takes them."""
@@ -346,18 +361,20 @@ class QueueTransportFactory:
     """The transports of one URL scheme that a plugin offers."""
 
     scheme: str
-    """Such as `memory`, for URLs like `memory://name`."""
+    """For example `memory`, for URLs like `memory://name`."""
     create: Callable[[str, Mapping[str, str]], QueueTransport]
     """Takes the URL and the settings that are set: `user`, `password`, `creds`, `tls_ca`, `tls_cert`, `tls_key`,
-    `storage`, `replicas`, as `SIE_NATS_USER` and so on name them. Those that do not apply may be passed over.
+    `storage`, `replicas`, as `SIE_NATS_USER` and so on name them. It may ignore settings that do not apply.
 
-    May import its library; connects to nothing. Raises `ValueError` where it cannot be used."""
+    May import its library; connects to nothing. Raises `ValueError` where it cannot be used.
+    """
     configure: Callable[[BrokerPlan], str] | None = None
-    """Writes the broker's configuration, in which each user may do what its `Access` says. None where it has none."""
+    """Writes the broker's configuration, which grants each user the rights of its `Access`. None if it has none."""
     local: Callable[[Path, Sequence[Access]], LocalBroker] | None = None
-    """Prepares a broker for these users that keeps its files in a folder; starts nothing. None where it has none.
+    """Prepares a broker for these users that keeps its files in a folder; starts nothing. None if it has none.
 
-    Raises `ValueError`, naming what to install, where its program is not here."""
+    Raises `ValueError`, naming what to install, if its program is missing.
+    """
 
 
 def matches(pattern: str, subject: str) -> bool:

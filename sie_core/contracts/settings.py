@@ -11,13 +11,13 @@ from dataclasses import dataclass
 class PluginSetting:
     """One `SIE_*` variable that a plugin reads, registered by `sie_settings`.
 
-    The core documents it, does not warn of it as unknown, and stops the start where its value is not allowed.
+    The core documents it, knows its name, and stops the start if its value is not allowed.
     """
 
     variable: str
     """Its name: `SIE_`, the plugin's, and what it sets, in capitals."""
     default: str
-    """What holds where it is unset or empty."""
+    """Effective value if it is unset or empty."""
     description: str
     """A sentence for the table of settings."""
     allowed: tuple[str, ...] = ()

@@ -58,8 +58,8 @@ class CpuProbe:
     def memory(self, device: Device) -> DeviceMemory:
         """Measure memory in bytes. Page cache that no process maps counts as free: the kernel drops it when asked.
 
-        What a process maps, such as weights, counts as used: if the kernel dropped it, every batch would read it from
-        the disk again.
+        Mapped pages, such as weights, count as used: if the kernel dropped them, every batch would read them from disk
+        again.
         """
         machine = psutil.virtual_memory()
         own = psutil.Process().memory_info().rss

@@ -348,7 +348,7 @@ class InProcessTransport(QueueTransport):
         if self._on_state is not None:
             call(self._on_state, "closed")
 
-    async def declare_queue(self, settings: QueueSettings) -> None:
+    async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
         """Make a queue as described, or change the one of that name to it."""
         self._there()
         for other in self._broker.queues.values():
@@ -358,10 +358,10 @@ class InProcessTransport(QueueTransport):
                 for another in settings.subjects
             ):
                 raise QueueError("CONFIG", f"Subjects of {settings.name!r} are those of {other.settings.name!r} too.")
-        if settings.name in self._broker.queues:
-            self._broker.queues[settings.name].settings = settings
-        else:
+        if settings.name not in self._broker.queues:
             self._broker.queues[settings.name] = _Queue(settings)
+        elif change:
+            self._broker.queues[settings.name].settings = settings
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
         """Make a consumer as described, or change the one of that name to it."""
@@ -421,12 +421,12 @@ class InProcessTransport(QueueTransport):
         return self._subscribe(subject, (subject,), on_message)
 
     async def inbox(self, on_message: Callable[[Message], None]) -> _Subscription:
-        """Make a subject nobody else can guess, and take what is sent to it or below it."""
+        """Create a subject that nobody else can guess, and receive what is sent to it or below it."""
         subject = f"_INBOX.{secrets.token_hex(12)}"
         return self._subscribe(subject, (subject, subject + ".>"), on_message)
 
     async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
-        """Open a store, made where there is none."""
+        """Open a store; create it if it does not exist."""
         self._there()
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name!r}.")

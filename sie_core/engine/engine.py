@@ -53,10 +53,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Engine:
-    """Loads models when they are first asked for and answers requests to them; `build_engine` makes one of its parts.
+    """Loads models at their first request and answers requests; `build_engine` assembles one.
 
-    Every method is called on one event loop: `start` first, `close` last. A method that is given a model's name raises
-    `InferenceError` `MODEL_NOT_FOUND`, naming near matches, where there is none.
+    Every method is called on one event loop: `start` first, `close` last. Methods that take a model's name raise
+    `InferenceError` `MODEL_NOT_FOUND` for an unknown one, naming near matches.
     """
 
     device: Device
@@ -76,7 +76,7 @@ class Engine:
     pressure: float
     timeouts: Timeouts
     clock: Callable[[], float]
-    # Finds models that the catalog has not; None where there are none but its own.
+    # Finds models outside the catalog; None if only the catalog's are served.
     hub: HubModels | None = None
     _note: str | None = None
 
@@ -91,7 +91,7 @@ class Engine:
         )
 
     async def start(self) -> None:
-        """Take requests from now on, and load what is to be preloaded; returns when each was tried once."""
+        """Accept requests from now on, and load the models to preload; returns when each was tried once."""
         self.pipeline.start()
         self.sightings.again()
         await self.sightings.settled()
@@ -172,7 +172,7 @@ class Engine:
             self.metrics.requests.labels(request.operation, model, outcome).inc()
 
     async def tokenize(self, request: TokenizeRequest) -> Tokens:
-        """List the tokens of texts, by the model's own tokenizer; `INVALID_INPUT` where its family shows none."""
+        """List the tokens of texts by the model's own tokenizer; raises `INVALID_INPUT` if its family shows none."""
         return cast("Tokens", await self._ask_tokenizer(request))
 
     async def decode(self, request: DecodeRequest) -> Sequence[str]:
@@ -209,7 +209,7 @@ class Engine:
         return sorted(listed, key=lambda model: not model.available)
 
     def known_models(self, most: int) -> list[ModelInfo]:
-        """List up to `most` models of which more is known than their configs say: asked for, or weights are here."""
+        """List up to `most` models known beyond their configs: requested ones, and those with weights here."""
         self.sightings.refresh()
         names = dict.fromkeys((*(record.resolved.id for record in self.registry), *self.sightings.seen()))
         known = (self.catalog.entries[name] for name in names if name in self.catalog.entries)

@@ -23,7 +23,7 @@ class EngineMetrics:
     """The engine's metrics. Model labels are ids of the catalog only, so their number is bounded.
 
     Args:
-        registry: Where they are registered; None makes a new one.
+        registry: The Prometheus registry; None creates one.
         detailed: Whether batches are described by units, prediction error and waiting time too.
     """
 

@@ -15,10 +15,10 @@ class Timeouts:
 
     # A batch counts as hung beyond this and ten times its prediction.
     stall_s: float = 60.0
-    # A stage counts as hung when each of its threads has been at one request for this long. Nobody predicts how long
-    # preparing takes, and other processes may keep the cores busy.
+    # A stage counts as hung when each of its threads has been at one request for this long. Preparation time is
+    # unpredictable, and other processes may keep the cores busy.
     stage_s: float = 300.0
-    # What a batch on a CPU is predicted to run for at most where `SIE_MAX_BATCH_MS` says nothing; None for no limit.
+    # Longest predicted run of a batch on a CPU in seconds, unless `SIE_MAX_BATCH_MS` is set; None for no limit.
     cpu_batch_s: float | None = 0.25
     # How long a load waits until nobody uses a model it evicts; then another is chosen.
     drain_s: float = 30.0
@@ -45,7 +45,7 @@ class Timeouts:
     unload_s: float = 30.0
     # How long a close waits for adapters to unload; the process ends anyway, and frees what they hold.
     close_unload_s: float = 5.0
-    # How long an unload that somebody asked for waits until nobody uses the model.
+    # How long a requested unload waits until the model is unused.
     asked_unload_s: float = 60.0
     # How long a close waits for each thread.
     close_s: float = 5.0
@@ -63,8 +63,8 @@ class Timeouts:
     # How long a failed load of a LoRA adapter is cached, so that repeated requests for a missing adapter do not hit the
     # store. Retryable failures are cached for their Retry-After.
     lora_failure_s: float = 30.0
-    # How long a LoRA adapter that nobody has used yet is spared. A client that was told to retry comes back after the
-    # load has ended, and adapters in steady use would have displaced the new one by then.
+    # How long an unused LoRA adapter is spared from eviction. A client that was asked to retry comes back after the
+    # load has ended. By then adapters in steady use would have displaced the new one.
     lora_unserved_s: float = 10.0
     # How long an eviction of a LoRA adapter waits for the threads that answered the last requests to drop their
     # references.

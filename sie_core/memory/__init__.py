@@ -1,4 +1,4 @@
-"""What stays on a device: who holds it is listed and measured, loads are estimated, and a manager decides."""
+"""Accounts for device memory: lists and measures what uses it, estimates loads, and asks a manager what to evict."""
 
 from sie_core.memory.lru import LeastRecentlyUsed
 from sie_core.memory.meter import within_limit

@@ -30,11 +30,11 @@ def make_manager(plugins: PluginSet, name: str, limits: MemoryLimits) -> Checked
 
 
 class CheckedManager:
-    """A `MemoryManager` over another one that never raises: where the other does, nothing is unloaded.
+    """Wraps a `MemoryManager` so that it never raises; if the inner one fails, nothing is unloaded.
 
     Args:
-        manager: The other.
-        report: Told of what it did wrong, with the exception where it raised one.
+        manager: The wrapped manager.
+        report: Called with a description of each fault, and the exception if one was raised.
     """
 
     def __init__(self, manager: MemoryManager, report: Callable[[str, Exception | None], object]) -> None:

@@ -48,8 +48,8 @@ class Estimates:
 
         Args:
             model: The model, as it was loaded.
-            grown: By how much the use of the device grew; None where the probe cannot tell.
-            weights: Bytes of its weights by the adapter's facts; 0 where those do not tell.
+            grown: Growth of the device's use in bytes; None if the probe cannot tell.
+            weights: Bytes of the weights from the adapter's facts; 0 if unknown.
             need: The estimate before the load.
         """
         known = weights or (need.bytes if need.sure else 0)

@@ -10,9 +10,9 @@ from sie_core.memory.neighbours import is_theirs
 ASK_AGAIN_S = 0.05
 """How long a waiting load pauses before the manager is asked again: a model that must stay may be used no more."""
 IDLE_SHARE = 0.25
-"""The share of the time a model must stay after which it may go where nobody uses it."""
+"""An unused model may be evicted after this share of the time for which a used one must stay."""
 GROW_S = 2.0
-"""The pause between two loads where other processes hold so much that the device is above the threshold."""
+"""Seconds between two loads while other processes alone push the device above the threshold."""
 UNUSED_S = 60.0
 """How long a model must be unused to go for what other processes hold: one that comes back would go again."""
 
@@ -20,25 +20,25 @@ UNUSED_S = 60.0
 class LeastRecentlyUsed:
     """Evicts the longest unused model first, and never more than needed.
 
-    A model that takes no measured memory is skipped while any other may go. So is a small one where a larger one, used
-    later, has to go anyway and is enough.
+    Models without measured memory are skipped while any other can be evicted. A small model is skipped if a larger,
+    more recently used one must be evicted anyway and suffices.
 
-    Before a load, models are evicted until the new one fits below the pressure threshold, or, where that is impossible,
-    into the device at all. A model in use counts as used now, so it is evicted last, after its requests are answered. A
-    model that is used stays at least as long as its load took: two models that do not fit together take turns, and
-    loading takes at most half of the time. One that nobody has used for a quarter of that time may go, and one that
-    clients were told to come back for is kept until then.
+    Before a load, models are evicted until the new one fits below the pressure threshold. If that is impossible, they
+    are evicted until it fits on the device. A model in use counts as used now, so it is evicted last, after its
+    requests are answered. A used model stays at least as long as its load took: two models that do not fit together
+    take turns, and loading takes at most half of the time. A model unused for a quarter of that time may be evicted. A
+    model for which clients were given a `Retry-After` is kept until then.
 
-    With no load waiting, only unused models are evicted: idle ones, and under pressure the longest unused. The one used
-    last stays, because the pressure then comes from elsewhere and the model would only be loaded again.
+    With no load waiting, only unused models are evicted: idle ones, and under pressure the longest unused. The most
+    recently used model stays: pressure that is left then has another cause, and evicting it would only cause a reload.
 
-    Where this process alone would be below the threshold, the pressure is that of others, and no eviction ends it. Then
-    models may fill half of what is left above the threshold, or all where others hold the first half too; one is loaded
-    every `GROW_S` seconds, and only models unused for `UNUSED_S` go in the background.
+    If this process alone is below the threshold, other processes cause the pressure and no eviction ends it. Models may
+    then fill half of the memory above the threshold, or all of it if other processes hold the first half too. One model
+    is loaded every `GROW_S` seconds, and in the background only models unused for `UNUSED_S` are evicted.
 
     Args:
-        limits: The operator's.
-        longest_stay_s: The longest time for which a model stays because its load took long.
+        limits: The operator's limits.
+        longest_stay_s: Upper bound in seconds on the stay of a used model.
     """
 
     def __init__(self, limits: MemoryLimits, *, longest_stay_s: float = 10.0) -> None:

@@ -60,7 +60,7 @@ class DeviceMemoryMeter:
         return memory
 
     def held(self) -> int:
-        """Return the bytes this process uses; where the probe cannot tell, those used by all."""
+        """Return the bytes in use by this process, or by all processes if the probe cannot tell them apart."""
         memory = self.measure()
         return memory.used if memory.own is None else memory.own
 
@@ -131,7 +131,7 @@ class MemoryThread:
 
 
 def growth(before: DeviceMemory, after: DeviceMemory) -> int | None:
-    """Return the growth in bytes between two measurements, of this process where the probe tells; None if unknown."""
+    """Return the growth in bytes between two measurements, of this process if the probe reports it; None if unknown."""
     if UNKNOWN in (before, after):
         return None
     if before.own is not None and after.own is not None:
@@ -142,7 +142,7 @@ def growth(before: DeviceMemory, after: DeviceMemory) -> int | None:
 def within_limit(memory: DeviceMemory, limit: int | None) -> DeviceMemory:
     """Return the view with less memory free: the whole device, or this process within `limit` bytes.
 
-    Where the probe cannot tell this process's share, the use of the whole device counts against the limit.
+    If the probe cannot tell this process's share, the use of the whole device counts against the limit.
     """
     if limit is None:
         return memory

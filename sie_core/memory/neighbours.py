@@ -6,16 +6,16 @@ from sie_core.contracts import DeviceMemory
 
 
 def is_theirs(memory: DeviceMemory, pressure: float, wanted: int = 0) -> bool:
-    """Whether the use of the device, and `wanted` bytes more, exceeds the threshold only for what others hold.
+    """Whether other processes are the reason that the device's use plus `wanted` bytes exceeds the threshold.
 
-    False where the probe cannot tell this process's share.
+    False if the probe cannot tell this process's share.
     """
     threshold = pressure * memory.total
     return memory.own is not None and memory.own + wanted <= threshold < memory.used + wanted
 
 
 def crowding(memory: DeviceMemory | None, pressure: float) -> str | None:
-    """Say for `/health` that other processes leave little of the device; None where they do not."""
+    """Describe for `/health` that other processes leave little memory; None if they do not."""
     if memory is None or memory.own is None or not is_theirs(memory, pressure):
         return None
     theirs, total = (size / 2**20 for size in (memory.used - memory.own, memory.total))

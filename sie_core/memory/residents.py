@@ -1,4 +1,4 @@
-"""What holds the memory of a device: residents, which can be evicted, and loads. Event loop only."""
+"""Lists the users of a device's memory: residents, which can be evicted, and loads. Event loop only."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Loads:
     def found_room(self, load: Load, waited_s: float) -> None:
         """Learn how long a load waited for room once it was its turn.
 
-        The wait counts up to the time that the load takes. A longer one comes from clients that were told to come back
-        too late; learned, it would have the next clients come back later still.
+        The wait counts up to the time that the load takes. Longer waits are not learned: they come from clients that
+        were asked to retry too late, and learning them would delay the next clients even more.
         """
         self._room_s += ROOM_SHARE * (min(waited_s, load.expected_s) - self._room_s)
 
@@ -107,5 +107,5 @@ class Loads:
 
 
 def left_of(expected_s: float, elapsed_s: float) -> float:
-    """Return what is left of a time; one that is over is expected to be longer by a share of itself."""
+    """Return the remaining seconds; an overdue load is expected to take 25 % of its elapsed time more."""
     return expected_s - elapsed_s if elapsed_s < expected_s else elapsed_s * OVERDUE_SHARE

@@ -38,8 +38,8 @@ def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) 
         trace: Log every hook call.
 
     Raises:
-        BrokenPlugin: It cannot be loaded, was built for another contract, implements a hook wrongly or one that does
-            not exist, or a hook raised or broke its spec.
+        BrokenPlugin: It cannot be loaded, was built for another contract, or implements a hook wrongly or one that does
+            not exist; or a hook raised or broke its spec.
     """
     try:
         return _ask(load, module, who, trace)
@@ -97,7 +97,7 @@ def _check_forgotten_marker(manager: pluggy.PluginManager, plugin: object, modul
 
 
 def _check_hook_names(manager: pluggy.PluginManager, module: str) -> None:
-    """Refuse what pluggy accepts silently: hooks that do not exist, and wrappers, which have nothing to wrap here."""
+    """Refuse what pluggy accepts silently: unknown hooks, and wrappers, which have nothing to wrap here."""
     for name, caller in vars(manager.hook).items():
         for implementation in caller.get_hookimpls():
             if not caller.has_spec() and not implementation.optionalhook:

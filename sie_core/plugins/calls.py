@@ -24,9 +24,9 @@ class Calls:
         """Return what `call` returns, or raise what it raises.
 
         Args:
-            name: What is called. While a call of it hangs, further ones raise at once.
-            limit_s: How long the call may take.
-            call: Runs on a thread of its own; one that hangs cannot be stopped and is left behind.
+            name: Name of the call. While a call of this name hangs, further ones raise at once.
+            limit_s: Longest duration of the call in seconds.
+            call: Runs on its own thread; a hanging call cannot be stopped and is left behind.
 
         Raises:
             HungError: The call exceeded the limit, or an earlier one still hangs.

@@ -1,6 +1,6 @@
-"""Finds the installed plugins, asks each what it registers, and merges the results.
+"""Finds the installed plugins, collects the registrations of each, and merges them.
 
-Each plugin is loaded and checked on its own, so that a broken one is reported and affects no other. Nothing is kept
+Each plugin is loaded and checked on its own, so that a broken one is reported and affects no other. Nothing is cached
 between two calls, and no model library is imported.
 """
 

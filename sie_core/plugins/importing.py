@@ -30,7 +30,7 @@ class Imports:
     """The imports of one start, one after another.
 
     Args:
-        folder: Where each process keeps the file that names its import under way; None for no file.
+        folder: Folder of the files in which each process names its current import; None for no file.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -83,7 +83,7 @@ def begin_imports(settings: Settings) -> Imports:
 
 
 def _folder(settings: Settings) -> Path | None:
-    """Return a folder that outlives the process; None where none can be written to."""
+    """Return a folder that outlives the process; None if none is writable."""
     cache = settings.local_cache
     with suppress(OSError, RuntimeError):
         if cache is not None and cache.expanduser().is_dir():

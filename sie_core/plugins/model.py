@@ -47,7 +47,7 @@ class PluginReport:
     cause: str | None = None
     """Why it is broken or blocked, or what failed; for the operator."""
     registers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Hook name to the names of what was registered; empty where it is broken or blocked."""
+    """Hook name to the names of what was registered; empty if the plugin is broken or blocked."""
 
     def __str__(self) -> str:
         return f"plugin {self.name!r} of {self.distribution} {self.version}"
@@ -103,7 +103,7 @@ class PluginSet:
     def problems(self) -> str:
         """List the broken and the failing plugins with their causes, fit for a client.
 
-        What a broken plugin would have registered is unknown.
+        The registrations of a broken plugin are unknown.
         """
         broken = (f"{each.name} ({each.distribution} {each.version}): {each.cause}" for each in self.broken)
         known = ((who, self.faults.of(who)) for who in (*map(str, self.reports), UNKNOWN))

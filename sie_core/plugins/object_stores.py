@@ -71,7 +71,7 @@ def open_store_or_folder(
 
 
 def url_scheme(url: str) -> str:
-    """Return the scheme of a URL, without `://`; the empty string where it has none."""
+    """Return the scheme of a URL, without `://`; the empty string if it has none."""
     scheme, separator, _ = url.partition("://")
     return scheme.lower() if separator else ""
 
@@ -105,7 +105,7 @@ class CheckedStore:
         return found
 
     def create(self, key: str, data: bytes) -> str:
-        """Store a small object where there is none."""
+        """Store a small object that does not exist yet."""
         with self._typed("create"):
             return _version(self._store.create(key, data))
 
@@ -125,7 +125,7 @@ class CheckedStore:
             self._store.upload(key, file)
 
     def size(self, key: str) -> int | None:
-        """Return the bytes of an object, None where there is none."""
+        """Return the bytes of an object, None if it does not exist."""
         with self._typed("size"):
             return self._store.size(key)
 

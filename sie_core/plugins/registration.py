@@ -1,4 +1,4 @@
-"""What each hook returns: its type, its names, and whether a name may be registered only once.
+"""The rules for each hook's result: its type, its names, and whether a name must be unique.
 
 The table has one row a hook. Only the form is checked: an adapter is imported at its first load.
 """
@@ -48,9 +48,9 @@ class Registration:
     field: str
     """The field of `PluginSet` that holds them."""
     noun: str
-    """The name of one of them in messages."""
+    """Singular noun for messages."""
     type: type | None
-    """The type of each; None where `problems` checks it."""
+    """Type of each entry; None if `problems` checks it."""
     name: Callable[[Any], str]
     problems: Check
     exclusive: bool = True

@@ -35,7 +35,7 @@ def choose_device(wanted: str, probes: Sequence[DeviceProbe], report: Report) ->
 
 
 def require_attention_backend(wanted: str, runners: Sequence[RunnerSpec], device: Device) -> None:
-    """Raise `PluginError` where a backend needs a runner of its own and has none on `device`."""
+    """Raise `PluginError` if a backend needs a runner of its own that is not installed for `device`."""
     if wanted in OF_EVERY_FAMILY:
         return
     named = [spec for spec in runners if wanted in spec.attention_backends]
@@ -54,7 +54,7 @@ def require_attention_backend(wanted: str, runners: Sequence[RunnerSpec], device
 
 
 def require_runner(wanted: str, runners: Sequence[RunnerSpec]) -> None:
-    """Raise `PluginError` where the runner that is asked for by name is not registered."""
+    """Raise `PluginError` if the runner requested by name is not registered."""
     there = [*RUNNER_CHOICES, *sorted(spec.name for spec in runners)]
     if wanted not in there:
         raise PluginError(

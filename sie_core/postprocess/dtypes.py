@@ -1,9 +1,9 @@
 """The values of `output_dtype`: casting and quantising, the last step before encoding.
 
 Each row (the last axis) is quantised on its own, and its scale and offset are not returned: that is the wire contract.
-So `int8` keeps the direction of a row and loses its length, and ranks by cosine; a dot product of `int8` rows weighs
-each by a scale of its own. Packed bits rank by Hamming distance. `uint8` moves each row by an offset of its own and
-ranks by nothing.
+So `int8` keeps the direction of a row, loses its length, and ranks by cosine; in a dot product of `int8` rows, each row
+has a weight of its own. Packed bits rank by Hamming distance. `uint8` shifts each row by its own offset, so no ranking
+survives.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _float16(rows: NDArray[np.float32]) -> NDArray[Any]:
 def _int8(rows: NDArray[np.float32]) -> NDArray[Any]:
     """Scale each row's largest magnitude to 127, rounding halves to even; a zero row stays zero.
 
-    One scale for all rows (127 for those of unit length) would keep dot products, but most values of a long vector are
-    small: at 1024 dimensions a typical one would have 4 steps of the 127.
+    One scale for all rows (127 for unit length) would keep dot products, but most values of a long vector are small: at
+    1024 dimensions, a typical value would use 4 of the 127 steps.
     """
     peak = np.abs(rows).max(axis=-1, keepdims=True, initial=0.0)
     quantised: NDArray[Any] = np.rint(rows / np.where(peak == 0.0, np.float32(1.0), peak) * np.float32(127.0))

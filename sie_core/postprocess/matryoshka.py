@@ -15,7 +15,9 @@ _LEAST_NORM = 1e-12
 
 
 def shorten(dense: NDArray[np.float32], dimensions: int, normalized: bool) -> NDArray[np.float32]:
-    """Keep the first `dimensions` of a vector of shape (dims,); give it unit length again where it had it."""
+    """Keep the first `dimensions` of a vector of shape (dims,); normalise the result again if the vector was
+    normalised.
+    """
     kept = dense[:dimensions]
     if not normalized:
         return kept

@@ -1,4 +1,4 @@
-"""What becomes of an adapter's outputs: some are derived of others (MUVERA, SMVE), and all are cast to one dtype."""
+"""Plans the outputs of a request: some are derived from others (MUVERA, SMVE), and all are cast to one dtype."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sie_core.postprocess.checks import require_finite
 
 @dataclass(frozen=True, slots=True)
 class OutputPlan:
-    """Which outputs a request returns, how they are derived, and their dtype."""
+    """The outputs that a request returns, their derivation and their dtype."""
 
     dtype: OutputDtype
     output_types: tuple[OutputType, ...] = ()

@@ -12,7 +12,7 @@ from sie_core.contracts import InferenceError, InferenceRequest, ModelFacts, Out
 from sie_core.postprocess.plan import OutputPlan
 
 ITEM_BYTES: Final = 100
-"""What an item takes beside its values: keys, dims, dtype."""
+"""Bytes of an item in addition to its values: keys, dims, dtype."""
 SPARE_TOKENS: Final = 64
 """Tokens that a text may have beyond its bytes: prompts, special tokens, those that a query is filled up with."""
 SPARSE_AS_TEXT: Final = 2.5
@@ -24,14 +24,14 @@ EXTRACTION_AS_TEXT: Final = 1.25
 class ReplySize:
     """The bytes of the reply to one request. Used on one thread at a time, `encoded` on any.
 
-    The size of dense vectors is known at once, that of multi-vectors when their units are made. Sparse vectors and
+    The size of dense vectors is known at once, the size of multi-vectors when their units are made. Sparse vectors and
     extractions have no size before they are computed; they are counted as they are encoded.
 
     Args:
-        request: Says how many bytes the reply may have, and what its format makes of a number.
-        task: What the adapter is asked for.
-        plan: What leaves.
-        facts: The adapter's.
+        request: States the most bytes of the reply, and how its format writes a number.
+        task: The adapter's task.
+        plan: The outputs of the reply.
+        facts: The adapter's facts.
     """
 
     def __init__(self, request: InferenceRequest, task: Task, plan: OutputPlan, facts: ModelFacts) -> None:
@@ -97,7 +97,7 @@ class ReplySize:
 
 @lru_cache(maxsize=256)
 def row_bytes(dtype: OutputDtype, dims: int, form: ReplyForm) -> float:
-    """Return what one vector of so many dimensions takes in a reply, cast to `dtype`."""
+    """Return the bytes of one vector of `dims` dimensions in a reply, cast to `dtype`."""
     row = dtype.cast(np.zeros((1, dims), dtype=np.float32))
     number = form.float_bytes if row.dtype.kind == "f" else form.integer_bytes
     return float(row.nbytes if number is None else number * row.size)

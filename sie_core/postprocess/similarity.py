@@ -1,8 +1,8 @@
-"""Scores a document by its vectors and the query's: how a model that only encodes answers `score`.
+"""Scores a document by its vectors and the query's, for models that only encode.
 
-Dense and sparse vectors are compared as the model says, by their dot product where it says nothing; multi-vectors by
-MaxSim, the late interaction of ColBERT (Khattab and Zaharia, arXiv 2004.12832): the sum over the query's tokens of each
-one's best dot product, or the mean.
+Dense and sparse vectors are compared by the model's own measure, by default the dot product. Multi-vectors are compared
+by MaxSim, the late interaction of ColBERT (Khattab and Zaharia, arXiv 2004.12832): the sum, or the mean, of each query
+token's best dot product.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ MOST_TOLD = 3
 
 
 def announcement(url: str, known: Iterable[ModelInfo], default: str, *, needs_token: bool) -> Announcement:
-    """Tell what is served at a URL.
+    """Describe the models served at a URL.
 
     Args:
-        url: Of the server.
-        known: Models, in any order; those that cannot be asked without a fetch are left out.
+        url: The server's URL.
+        known: Models, in any order; models that need a fetch first are left out.
         default: The model that comes first among those that are not loaded.
-        needs_token: Whether who asks needs a token.
+        needs_token: Whether clients need a token.
     """
     here = sorted(
         (model for model in known if model.available and model.last_error is None),
@@ -37,7 +37,7 @@ def announcement(url: str, known: Iterable[ModelInfo], default: str, *, needs_to
 
 
 def _command(url: str, model: ModelInfo, needs_token: bool) -> str | None:
-    """Write a call of a route that waits for a load; None where no such route asks this model."""
+    """Write a call of a route that waits for a load; None if no such route serves this model."""
     if (call := _call(model)) is None:
         return None
     path, body = call

@@ -56,7 +56,7 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda tol
 
 
 def require_temporary_folder() -> None:
-    """Refuse the start where no model could be loaded: torch wants a temporary folder as soon as it is imported."""
+    """Refuse the start if there is no temporary folder: torch needs one at import, so no model could be loaded."""
     try:
         tempfile.gettempdir()
     except FileNotFoundError:

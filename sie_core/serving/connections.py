@@ -1,21 +1,23 @@
 """One HTTP connection: uvicorn's, with bounds on what a client may occupy, and errors in the API's shape.
 
-Whoever reads a body bounds its size.
+It extends asyncio's and httptools' callbacks and public names of uvicorn alone; `pyproject.toml` pins the releases of
+uvicorn that it was tested with. Whoever reads a body bounds its size.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Container
+from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
 from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from sie_core.contracts import InferenceError
-from sie_core.serving.beginning import Beginning
 from sie_core.serving.bounds import (
     MAX_HEADERS_BYTES,
     MAX_HEADERS_S,
@@ -24,18 +26,17 @@ from sie_core.serving.bounds import (
     MAX_UNREAD_BYTES,
     MAX_UNREAD_S,
 )
-from sie_core.serving.exchanges import PEER, Peer
 from sie_core.serving.http_parser import UpgradeIgnoringParser
 
 
-class Connection(Beginning):
+class Connection(HttpToolsProtocol):
     """One connection.
 
     Args:
         refusal: Makes the answer to bytes that cannot be read as a request.
         sockets: Paths on which an upgrade to WebSocket is granted; every other `Upgrade` header is ignored.
-        arguments: Of `Beginning`.
-        options: Of `Beginning`.
+        arguments: Of uvicorn.
+        options: Of uvicorn.
     """
 
     def __init__(
@@ -49,6 +50,8 @@ class Connection(Beginning):
         self.parser: UpgradeIgnoringParser | None = UpgradeIgnoringParser(self, self._head_without_upgrade)  # type: ignore[assignment]
         self._make_refusal = refusal
         self._sockets = sockets
+        self._due: deque[RequestResponseCycle] = deque()
+        """Requests that are not answered: the first is being answered, the others wait for it."""
         self._unreadable = False
         """Whether the last bytes were no valid request: reading stopped, and the refusal follows the answers due."""
         self._head: int | None = None
@@ -71,8 +74,8 @@ class Connection(Beginning):
         self._stall.stop()
         self._stop(self._head_timer, self._close_timer)
         self.pipeline.clear()
-        if self._running is not None:
-            _abandon(self._running)
+        if self._due:
+            _abandon(self._due[0])
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -82,12 +85,12 @@ class Connection(Beginning):
             return
         if self._head is not None:
             self._head += len(data)
-        self._reads = True
         try:
             super().data_received(data)
         except MemoryError:
             self._refuse(InferenceError("RESOURCE_EXHAUSTED", "The server has no memory to read this request now."))
-        self._begin_first()
+        if self.transport.get_protocol() is not self:
+            return  # a WebSocket has the connection now
         if self._head is not None and self._head_timer is None:
             self._head_timer = self.loop.call_later(MAX_HEADERS_S, self._headers_overdue)
         elif self._is_idle() and self.timeout_keep_alive_task is None:
@@ -102,9 +105,7 @@ class Connection(Beginning):
 
     def on_headers_complete(self) -> None:
         """Refuse headers that are too large although they arrived at once; the parser rereads those with `Upgrade`."""
-        if self._asks_for_upgrade():
-            if self._should_upgrade():
-                super().on_headers_complete()  # stops at the upgrade
+        if self._asks_for_upgrade() and not self._grants_upgrade():
             return
         self._head = None
         if self._head_timer is not None:
@@ -113,13 +114,16 @@ class Connection(Beginning):
         if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADERS_BYTES:
             self._refusal = _too_large()
             raise ValueError("headers too large")  # the parser stops, and has `send_400_response` called
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:  # no WebSocket
+            self._due.append(self.cycle)
         self.flow.crowded = len(self.pipeline) >= MAX_PIPELINED
 
     def on_response_complete(self) -> None:
         """Start the next request that waits; after the last one, refuse the invalid bytes that followed."""
         self.flow.crowded = len(self.pipeline) > MAX_PIPELINED
-        self._ended()
+        self._due.popleft()
         if self._unreadable and not self.pipeline:
             self._write_refusal()
         super().on_response_complete()
@@ -134,29 +138,25 @@ class Connection(Beginning):
         assert self.parser is not None
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
-    def _should_upgrade(self) -> bool:
+    def _grants_upgrade(self) -> bool:
         """Whether the upgrade is granted: to WebSocket, on a path that speaks it, with no answer due."""
-        path = self.url.partition(b"?")[0]
-        return self._get_upgrade() == b"websocket" and path in self._sockets and self._running is None
+        wanted = [value.lower() for name, value in self.headers if name == b"upgrade"]
+        return wanted == [b"websocket"] and self.url.partition(b"?")[0] in self._sockets and not self._due
 
     def _head_without_upgrade(self) -> bytes | None:
         """Write the request's head without `Upgrade`, to be read again; None where HTTP ends after the head."""
         assert self.parser is not None
         method = self.parser.get_method()
-        if method == b"CONNECT" or self._should_upgrade():
+        if method == b"CONNECT" or self._grants_upgrade():
             return None
         lines = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
         lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
         return b"\r\n".join((*lines, b"", b""))
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection to uvicorn's WebSocket protocol, imported here because few servers need it."""
-        from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
-
+        """Hand the connection to uvicorn's WebSocket protocol."""
         self._stall.stop()
         self._stop(self._head_timer)
-        self._unset_keepalive_if_required()
-        self.ws_protocol_class = WSProtocol
         super().handle_websocket_upgrade()
 
     def _is_idle(self) -> bool:
@@ -180,17 +180,16 @@ class Connection(Beginning):
         self._unreadable = True
         if self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete:
             self._leave_last()
-        if self._running is None:
+        if not self._due:
             self._write_refusal()
 
     def _leave_last(self) -> None:
         """Abandon the request whose body is invalid; one that is half answered ends its connection."""
         _abandon(self.cycle)
-        if self.cycle is not self._running:
+        self._due.pop()
+        if self._due:
             self.pipeline.popleft()
-            return
-        self._running = None
-        if self.cycle.response_started:
+        elif self.cycle.response_started:
             self.transport.close()
 
     def _write_refusal(self) -> None:
@@ -198,7 +197,8 @@ class Connection(Beginning):
             return
         unreadable = "The connection carries no valid HTTP/1.1 request; the server speaks no TLS or HTTP/2."
         response = self._make_refusal(self._refusal or InferenceError("INVALID_INPUT", unreadable))
-        lines = [STATUS_LINE[response.status_code], b"connection: close\r\n"]
+        phrase = HTTPStatus(response.status_code).phrase
+        lines = [b"HTTP/1.1 %d %s\r\n" % (response.status_code, phrase.encode()), b"connection: close\r\n"]
         lines += [b"%s: %s\r\n" % header for header in response.raw_headers]
         self.transport.write(b"".join((*lines, b"\r\n", bytes(response.body))))
         # Closed at once, with bytes of the client on their way, TCP resets the connection and the refusal is lost.
@@ -267,13 +267,9 @@ class _Flow(FlowControl):
 
 
 def _abandon(cycle: RequestResponseCycle) -> None:
-    """Tell a request that its client is gone; one whose answer was not begun has nobody to be told."""
-    peer: Peer | None = cycle.scope.get(PEER)  # type: ignore[assignment]
-    if peer is None:
-        cycle.disconnected = True
-        cycle.message_event.set()
-    else:
-        peer.leave()
+    """Tell a request that its client is gone."""
+    cycle.disconnected = True
+    cycle.message_event.set()
 
 
 def _too_large() -> InferenceError:

@@ -17,7 +17,6 @@ from sie_core.contracts import InferenceError
 from sie_core.serving.bounds import CLOSE_S, KEEP_ALIVE_S, MAX_MESSAGE_BYTES
 from sie_core.serving.connections import Connection
 from sie_core.serving.listening import BACKLOG
-from sie_core.serving.turns import Turns
 
 DATE_S = 1.0
 """How old the date of a reply may be."""
@@ -47,11 +46,11 @@ class HttpServer(uvicorn.Server):
         sockets: Collection[bytes] = (),
         keep_alive_s: int = KEEP_ALIVE_S,
     ) -> None:
-        connection = partial(Connection, refusal=refusal, turns=Turns(), sockets=sockets)
+        connection = partial(Connection, refusal=refusal, sockets=sockets)
         config = uvicorn.Config(
             app,
             http=connection,  # type: ignore[arg-type]
-            ws="none",
+            ws="wsproto" if sockets else "none",
             ws_max_size=MAX_MESSAGE_BYTES,
             lifespan="off",
             access_log=False,

@@ -1,4 +1,4 @@
-"""What every adapter must do, checked on a loaded model. A check that fails raises AssertionError with the reason.
+"""The checks of every adapter, run on a loaded model. A check that fails raises AssertionError with the reason.
 
 The checks see an adapter through its contract only: they serve any family.
 """
@@ -65,7 +65,7 @@ def every_item_gives_units(model: LoadedModel, items: Items) -> None:
 
 
 def outputs_are_what_was_asked(model: LoadedModel, items: Items) -> None:
-    """Vectors asked for alone are given alone, float32 and finite; scores are finite; entities are where they say."""
+    """Only the requested vectors are returned, float32 and finite; scores are finite; entities match their offsets."""
     facts = model.adapter.facts
     for output_type in facts.outputs:
         task = replace(model.task("encode"), output_types=(output_type,))
@@ -126,7 +126,7 @@ def _check_extraction(item: Item, output: ItemOutput) -> None:
 
 
 def a_row_of_a_batch_is_the_batch_of_one(model: LoadedModel, items: Items) -> None:
-    """What an item gives does not depend on its company."""
+    """An item's result does not depend on the rest of its batch."""
     tolerance = _tolerance(model)
     for task in model.tasks():
         alone = answer_alone(model.adapter, items, task)
@@ -144,7 +144,7 @@ def _tolerance(model: LoadedModel) -> float:
 
 
 def a_lora_adapter_changes_its_own_rows_alone(model: LoadedModel, items: Items) -> None:
-    """Rows with and without LoRA adapters, asked for at once, are each what they are alone; the base stays as it is.
+    """In one batch, rows with and without LoRA adapters equal their results alone; the base model is unchanged.
 
     Checked with the adapters that the model's config declares under `loras` and that are on this machine.
     """

@@ -59,13 +59,13 @@ def checks_of(
 
     Args:
         distribution: Its name, as pip has it.
-        models: Ids of the models its families are checked with; None takes those of its own folders of model configs
-            and of `models_dir` that need no weights or whose weights are on this machine.
-        models_dir: A folder of model configs, or of folders of weights, beside those that the plugins ship.
-        items: What the models are asked; None asks texts of several lengths and scripts, and images of those that see.
-        device: The kind of device models are loaded on.
-        queue_url: The broker that its queue transports are checked with; None needs one that is reached by
-            `SCHEME://conformance`, as a broker inside the process is.
+        models: Ids of the models to check its families with. None takes models of its own configs and of `models_dir`
+            whose weights, if any, are on this machine.
+        models_dir: A folder of model configs, or of folders of weights, in addition to those of the plugins.
+        items: Inputs of the models; None takes texts of several lengths and scripts, and images for vision models.
+        device: The kind of device for loading models.
+        queue_url: Broker for checking its queue transports; None is enough for in-process brokers, reached by
+            `SCHEME://conformance`.
 
     Raises:
         PluginError: No such distribution registers a plugin, or its plugin is broken; names the cause.
@@ -157,7 +157,7 @@ class _Kit:
                 yield resolved.id
 
     def _family(self, resolved: ResolvedModel) -> str | None:
-        """Name the family that serves a model here; None where its weights are elsewhere."""
+        """Name the family that serves a model here; None if its weights are elsewhere."""
         found = find_weights(resolved.config, build_chain(self.settings, self.plugins))
         if found is None and not resolved.config.weightless:
             return None

@@ -39,7 +39,7 @@ def _ran(adapter: Adapter, units: Sequence[Unit]) -> list[tuple[Unit, ItemOutput
 
 
 def answer_alone(adapter: Adapter, items: Sequence[Item], task: Task) -> list[ItemOutput]:
-    """Answer every item by itself, each unit in a run of its own."""
+    """Answer every item separately, each unit in a run of its own."""
     answers = []
     for item in items:
         units = list(adapter.prepare([item], task))
@@ -70,7 +70,7 @@ def arrays(output: ItemOutput) -> dict[str, NDArray[np.float32]]:
 def distance(one: ItemOutput, other: ItemOutput) -> float:
     """Return the largest difference between two outputs of one item, relative to values above 1.
 
-    Infinite where they differ in what they hold or in shape: a score, an entity, an array, extracted data.
+    Infinite if they differ in kind or shape: a score, an entity, an array, extracted data.
     """
     ours, theirs = _aligned(one, other)
     if ours.keys() != theirs.keys() or any(ours[name].shape != theirs[name].shape for name in ours):

@@ -33,14 +33,14 @@ from sie_core.settings import Settings
 from sie_core.verification.pictures import png
 
 LABELS = ("person", "place", "model")
-"""What `extract` is asked for where a model takes labels."""
+"""Labels for `extract` on models that take labels."""
 QUERY = Item(text="What does search need?")
-"""What `score` is asked."""
+"""The query for `score`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A loaded model and what the engine knows of it."""
+    """A loaded model and the engine's knowledge of it."""
 
     adapter: Adapter
     family: ModelFamily

@@ -1,4 +1,4 @@
-"""What memory managers must do, whatever they decide by.
+"""The checks of every memory manager, whatever its policy.
 
 A check that fails raises AssertionError with the reason.
 """
@@ -25,7 +25,7 @@ def an_empty_device_takes_any_model_that_fits(factory: MemoryManagerFactory) -> 
 
 
 def it_names_only_models_it_was_given_and_none_that_is_pinned(factory: MemoryManagerFactory) -> None:
-    """Whatever memory there is, and whatever the models did."""
+    """Holds for any memory and any use of the models."""
     for manager, memory, models in _situations(factory):
         loose = {model.id for model in models if not model.pinned}
         room = manager.make_room(300, memory, models, NOW)

@@ -1,4 +1,4 @@
-"""What postprocessors, output dtypes and device probes must do.
+"""The checks of postprocessors, output dtypes and device probes.
 
 A check that fails raises AssertionError with the reason.
 """

@@ -1,4 +1,4 @@
-"""What a queue transport must do, against the broker its URL names.
+"""The checks of a queue transport, run against the broker of its URL.
 
 A check takes a function that makes another connection to the same broker. One that fails raises AssertionError with the
 reason.
@@ -38,8 +38,9 @@ class _Bench:
         self.here, self.there, self.name = here, there, name
         self.arrived: asyncio.Queue[Delivery] = asyncio.Queue()
 
-    async def declare(self, **bounds: Any) -> None:
-        await self.here.declare_queue(QueueSettings(self.name, (f"{self.name}.*",), max_bytes=1 << 22, **bounds))
+    async def declare(self, *, change: bool = True, **bounds: Any) -> None:
+        settings = QueueSettings(self.name, (f"{self.name}.*",), max_bytes=1 << 22, **bounds)
+        await self.here.declare_queue(settings, change=change)
         await self.consumer("a")
 
     async def consumer(self, token: str, **settings: Any) -> None:
@@ -123,7 +124,7 @@ async def work_is_pulled_in_order_and_gone_once_acknowledged(connect: Connect) -
 
 
 async def no_more_comes_than_credit_allows(connect: Connect) -> None:
-    """What comes is bounded by credit; more credit brings more."""
+    """Delivery is bounded by credit; more credit brings more."""
     async with bench(connect) as queue:
         for number in range(5):
             await queue.store(f"{number}")
@@ -183,7 +184,7 @@ async def an_id_is_stored_once(connect: Connect) -> None:
 
 
 async def bounds_refuse_by_type(connect: Connect) -> None:
-    """A full subject, a full queue, a message too large and a subject nobody stores are refused, each as what it is."""
+    """A full subject, a full queue, an oversized message and an unstored subject each have their own error."""
     async with bench(connect, max_messages=5, max_messages_per_subject=3) as queue:
         for _ in range(3):
             await queue.store("x")
@@ -231,7 +232,7 @@ async def deleted_work_never_comes(connect: Connect) -> None:
 
 
 async def the_smaller_priority_number_is_served_first(connect: Connect) -> None:
-    """As long as a pull of priority 0 has credit, one of priority 5 gets nothing; then it gets what is left."""
+    """As long as a pull of priority 0 has credit, one of priority 5 gets nothing; then it gets the rest."""
     async with bench(connect) as queue:
         await queue.consumer("a", ack_wait_s=WAIT_S)
         low: asyncio.Queue[Delivery] = asyncio.Queue()
@@ -268,7 +269,10 @@ async def backlog_counts_by_subject(connect: Connect) -> None:
 
 
 async def consumers_may_not_overlap_and_settings_may_change(connect: Connect) -> None:
-    """A second consumer of the same work is refused as `CONFIG`; a queue declared with other bounds takes them on."""
+    """A second consumer of the same work is refused as `CONFIG`; a queue declared with other bounds takes them on.
+
+    Declared with `change=False` it keeps those that it has.
+    """
     async with bench(connect, max_messages=1) as queue:
         async with refused("CONFIG"):
             await queue.there.declare_consumer(ConsumerSettings(queue.name, "all", f"{queue.name}.>"))
@@ -276,13 +280,14 @@ async def consumers_may_not_overlap_and_settings_may_change(connect: Connect) ->
         async with refused("FULL"):
             await queue.store("x")
         await queue.declare(max_messages=2)
+        await queue.declare(max_messages=1, change=False)
         await queue.store("x")
         async with refused("NOT_FOUND"):
             await queue.there.pull(queue.name, "nobody", queue.arrived.put_nowait, credit=1)
 
 
 async def inboxes_and_broadcasts_arrive_in_order(connect: Connect) -> None:
-    """An inbox takes what is sent to it and below it, a pattern what it matches; all of it in order."""
+    """An inbox receives messages to it and below it, a pattern those that it matches; all in order."""
     async with bench(connect) as queue:
         took: list[asyncio.Queue[Message]] = [asyncio.Queue() for _ in range(3)]
         inbox = await queue.here.inbox(took[0].put_nowait)
@@ -306,7 +311,7 @@ async def inboxes_and_broadcasts_arrive_in_order(connect: Connect) -> None:
 
 
 async def a_store_keeps_compares_and_expires(connect: Connect) -> None:
-    """Of many who set an entry from one revision one wins; an entry that nobody writes again expires."""
+    """Of many writers of an entry at one revision, one wins; an entry that is not written again expires."""
     async with bench(connect) as queue:
         async with refused("NOT_FOUND"):
             await queue.here.key_value(f"{queue.name}_kv", make=False)
@@ -356,7 +361,7 @@ async def a_callback_that_raises_costs_nothing_else(connect: Connect) -> None:
 
 
 async def a_closed_connection_says_so(connect: Connect) -> None:
-    """Closed twice it raises nothing, and what is asked of it afterwards is `UNAVAILABLE`."""
+    """Closing twice raises nothing; later calls raise `UNAVAILABLE`."""
     async with bench(connect) as queue:
         states: list[str] = []
         third = connect()

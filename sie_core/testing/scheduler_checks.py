@@ -1,4 +1,4 @@
-"""What every scheduler must do, checked with seeded traffic and a clock of the check's own.
+"""The checks of every scheduler, with seeded traffic and a simulated clock.
 
 A check that fails raises AssertionError with the reason.
 """
@@ -21,7 +21,7 @@ QUEUE = QueueLimits(max_cost=4096)
 LIMITS = BatchLimits(max_cost=64, max_requests=4)
 SEEDS = range(20)
 BATCH_S = 0.001
-"""What every batch takes, whatever it holds."""
+"""Duration of every batch in seconds, whatever its content."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Traffic:
 
 
 def _made(factory: SchedulerFactory, *models: Model) -> Scheduler:
-    """Make a scheduler with an empty queue; one that shares a queue with others would grow it from check to check."""
+    """Make a scheduler with an empty queue; a shared queue would grow from check to check."""
     scheduler = factory(QUEUE)
     assert scheduler.version == SCHEDULER_VERSION, (
         f"version is {scheduler.version!r}, and this sie-core drives {SCHEDULER_VERSION}"
@@ -125,7 +125,7 @@ def _drained(scheduler: Scheduler, models: Sequence[Model], now: float, expected
 
 
 def every_unit_runs_once_and_within_the_limits(factory: SchedulerFactory) -> None:
-    """Nothing admitted is lost or doubled; a batch has one model and key, keeps its limits and is sorted by cost."""
+    """Nothing admitted is lost or duplicated; a batch has one model and key, keeps its limits and is sorted by cost."""
     for seed in SEEDS:
         traffic, now = Traffic(seed), 0.0
         scheduler = _made(factory, *traffic.models)

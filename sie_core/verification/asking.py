@@ -34,13 +34,13 @@ class Answers:
     """The engine's answers to a question."""
 
     question: Question
-    """The question as it was sent: without labels where the model takes none."""
+    """The question as sent: without labels if the model takes none."""
     together: Sequence[ItemOutput] = ()
     """One output an item, all from one request."""
     alone: Sequence[ItemOutput] = ()
     """One output an item, each from a request of its own."""
     refusal: str | None = None
-    """Why there are no answers; None where there are."""
+    """The reason if there are no answers; None otherwise."""
 
 
 async def ask(infer: Infer, model: str, question: Question) -> Answers:

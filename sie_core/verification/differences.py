@@ -18,8 +18,9 @@ class Difference:
     """How far outputs are apart."""
 
     deviation: float = 0.0
-    """The largest difference, relative to the reference's largest number where that is above 1; infinite where they
-    cannot be compared."""
+    """The largest difference, relative to the reference's largest number if above 1; infinite if they cannot be
+    compared.
+    """
     note: str = ""
     """How they differ where that is not a number."""
     numbers: int = 0
@@ -76,7 +77,7 @@ def _arrays(one: NDArray[Any], other: NDArray[Any]) -> _Apart:
 
 
 def _scores(value: Any) -> Mapping[Hashable, float]:
-    """Give every score by what it is the score of; whatever has none counts as 0."""
+    """Map the subject of every score to it; a subject without a score counts as 0."""
     if isinstance(value, float | int):
         return {"score": float(value)}
     if isinstance(value, Mapping):
@@ -100,14 +101,14 @@ def scores(
     by: OutputType,
     similarity: Callable[[ItemOutput, ItemOutput], float | None] = lambda query, document: None,
 ) -> list[ItemOutput]:
-    """Score documents by a reference's vectors, as it compares them; else by the dot product, or MaxSim.
+    """Score documents by a reference's vectors and its own similarity; else by the dot product, or MaxSim.
 
     Args:
         encode: Encodes items as `query` or as `document`.
-        query: What they are scored against.
-        documents: What is scored.
-        by: Which vectors.
-        similarity: How the reference compares them; None of a pair where it has no way of its own.
+        query: The query.
+        documents: The documents to score.
+        by: The output to compare.
+        similarity: The reference's similarity; returns None if it has none.
     """
     (asked,) = encode([query], "query")
 

@@ -34,7 +34,10 @@ SPELLED = (
     "what ends in the end of a text [SEP]</s><|endoftext|>",
 )
 """Special tokens as tokenizers spell them, at the start, inside and at the end: a model's class may look for padding,
-mask and end tokens, whoever wrote them. Families that extract may take them for what they are: words."""
+mask and end tokens even in users' texts.
+
+Families that extract may read them as words.
+"""
 WORDS = ("the", "engine", "ranks", "every", "document", "by", "what", "it", "says;", "Grace", "Hopper", "saw", "Boston")
 LONGEST = 600
 """Words of the longest text: with more, a large model would take minutes on a CPU."""
@@ -52,12 +55,12 @@ class Question:
     operation: Operation
     items: tuple[Item, ...]
     kinds: tuple[Compared, ...]
-    """What is compared of the answers; for `extract`, what there may be."""
+    """The compared outputs; for `extract`, the possible ones."""
     input_type: InputType | None = None
     query: Item | None = None
     labels: tuple[str, ...] = ()
     by: OutputType | None = None
-    """The vectors that scores are computed from, where the model has none of its own."""
+    """The vectors that scores are computed from, if the model has no scores of its own."""
 
     @property
     def said(self) -> str:
@@ -96,8 +99,8 @@ def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | No
 
     Args:
         info: The model's description.
-        made: Outputs that are made of others: none of the model's own.
-        by: The vectors that its scores are computed from; None where it has scores of its own, or gives none.
+        made: Derived outputs, which are none of the model's own.
+        by: The vectors that its scores are computed from; None if it has scores of its own, or gives no vectors.
     """
     plain = texts(info.max_sequence_length)
     items = _numbered([*SPELLED, *plain])

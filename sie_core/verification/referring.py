@@ -33,11 +33,11 @@ class References:
     """The references of one model, loaded when they are first asked."""
 
     registered: Sequence[Reference]
-    """Of the model's family, in the order they are asked."""
+    """References of the model's family, in the order in which they are asked."""
     context: LoadContext
     served: ModelInfo
     options: Mapping[str, Mapping[str, Any]]
-    """What the profile says, by operation: of its family under `family`, of the engine beside."""
+    """The profile's options by operation: those of its family under `family`, those of the engine next to it."""
     _loaded: dict[str, ReferenceModel | NoReferenceError] = field(default_factory=dict)
     _said: dict[tuple[str, Question], Sequence[ItemOutput]] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ class References:
         """Have the first reference that computes `kind` answer; return its name too.
 
         Raises:
-            NoReferenceError: There is none, with the reasons of those there are.
+            NoReferenceError: No reference computes it; the message has the reasons of all.
         """
         wanted = question.by or kind
         reasons = []

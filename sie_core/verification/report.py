@@ -19,8 +19,9 @@ class Row:
     reference: str
     items: int
     deviation: float
-    """Largest difference, relative to the reference's largest number where that is above 1; infinite where outputs
-    cannot be compared."""
+    """Largest difference, relative to the reference's largest number if above 1; infinite if outputs cannot be
+    compared.
+    """
     tolerance: float
     note: str = ""
 
@@ -46,7 +47,7 @@ class Report:
     family: str
     device: str
     precision: str
-    """What the engine computed in."""
+    """The engine's precision."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """The engine's notes on the model: the runner that served, and why."""
     rows: tuple[Row, ...] = ()

@@ -112,7 +112,9 @@ async def ask_engine(engine: Engine, model: str, made: Collection[OutputType]) -
 
 
 def _scored_by(info: ModelInfo, made: Collection[OutputType]) -> OutputType | None:
-    """Name the vectors the engine scores by; None where the model scores by itself, not at all, or by what is made."""
+    """Name the vectors by which the engine scores; None if the model has scores of its own, gives none, or scores by a
+    derived output.
+    """
     if "score" in info.outputs or "score" not in info.operations:
         return None
     by = next((name for name in PREFERENCE if name in info.outputs), None)
@@ -154,7 +156,7 @@ def compare(served: Served, references: References, made: Mapping[OutputType, st
     Args:
         served: The engine's answers.
         references: The references to compare with.
-        made: Outputs that are made of others, and what makes each.
+        made: Derived outputs, and the postprocessor of each.
     """
     info = served.info
     rows: list[Row] = []
@@ -177,7 +179,9 @@ def compare(served: Served, references: References, made: Mapping[OutputType, st
 
 
 def _kinds(answers: Answers, references: References) -> Sequence[Compared]:
-    """List what of a question is compared: of what may be extracted, what was, or what a reference looks for."""
+    """List what to compare for a question: of the extractable outputs, those that were extracted or that a reference
+    looks for.
+    """
     kinds = answers.question.kinds
     if answers.question.operation != "extract":
         return kinds

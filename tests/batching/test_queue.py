@@ -72,6 +72,23 @@ def test_a_client_orders_its_own_requests_by_priority_and_gets_no_more_for_it() 
     assert sum(str(name).startswith("modest") for name in order[:20]) == 10
 
 
+def test_a_priority_that_this_release_does_not_know_is_none() -> None:
+    queue = ModelQueue(LIMITS)
+    for priority in ("bulk", "urgent", "interactive"):
+        ask(queue, priority, 10, client="one", priority=priority)  # type: ignore[arg-type]
+    assert drained(queue) == ["interactive", "urgent", "bulk"]
+
+
+def test_what_is_cancelled_in_the_middle_is_not_run_and_not_counted() -> None:
+    queue = ModelQueue(LIMITS)
+    asked = [ask(queue, number, 10, 10, client="one") for number in range(6)]
+    for number in (2, 0, 3):
+        assert queue.cancel(asked[number]) == 2
+    assert (queue.units, queue.cost, queue.waits(asked[0])) == (6, 60, 60)
+    ask(queue, "again", 10, client="one")
+    assert drained(queue) == ["again", 1, 1, 4, 4, 5, 5]
+
+
 @pytest.mark.parametrize("requests", [1, 50])
 def test_clients_share_a_model_equally_however_many_requests_one_has(requests: int) -> None:
     queue, ran = ModelQueue(LIMITS), Counter[object]()

@@ -56,11 +56,11 @@ def refusing(make: Callable[[], QueueTransport], failures: list[QueueFailure]) -
     transport, asked = make(), list[str]()
     declare = transport.declare_queue
 
-    async def refused(settings: QueueSettings) -> None:
+    async def refused(settings: QueueSettings, *, change: bool = True) -> None:
         asked.append(settings.name)
         if failures:
             raise QueueError(failures.pop(0), "not now")
-        await declare(settings)
+        await declare(settings, change=change)
 
     transport.declare_queue = refused  # type: ignore[method-assign]
     return transport, asked
@@ -114,10 +114,10 @@ async def test_a_broker_stores_nothing_once_two_slices_apart_were_not_stored_and
         gateway._judge_broker(lost)
         return gateway.note
 
-    for answer in (1, QueueError("FULL", "no more"), QueueError("NOT_FOUND", "no queue")):
+    for answer in (1, QueueError("FULL", "no more")):
         assert fail_twice(between=answer) is None
         gateway._judge_broker(1)
-    assert str(fail_twice()).startswith(f"{STORES_NOTHING}: {lost}")
+    assert str(fail_twice(between=QueueError("NOT_FOUND", "no leader"))).startswith(f"{STORES_NOTHING}: {lost}")
     gateway._judge_broker(2)
     assert gateway.note is None
     await gateway.close()

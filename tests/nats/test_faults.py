@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 from nats.protocol.parser import Parser
+from sie_nats.options import Options
 
 from sie_core.contracts import ConsumerSettings, Delivery, Message, QueueError, QueueSettings, QueueTransport, Work
 from tests.nats.conftest import Broker, transport
@@ -359,6 +360,11 @@ async def test_nobody_there_is_told_in_time():
     with pytest.raises(QueueError) as refused:
         await transport("nats://127.0.0.1:9").open()
     assert refused.value.failure == "UNAVAILABLE"
+
+
+def test_a_login_in_the_url_is_unquoted():
+    options = Options.read("nats://me%40home:p%40ss%3A@host:4222", {})
+    assert (options.user, options.password, options.url) == ("me@home", "p@ss:", "nats://host:4222")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ EVERYBODYS = (">", "*.>", "_INBOX.>", "_INBOX.*.*.>", "sie.>", "$JS.>")
 READ = tuple(f"{API}STREAM.{verb}.KV_sie-configs" for verb in ("INFO", "MSG.GET"))
 KEPT = (f"{API}STREAM.CREATE.KV_sie-configs", "$KV.sie-configs.snapshot")
 FACTS = (*(f"{API}STREAM.{verb}.KV_sie-facts" for verb in ("CREATE", "INFO", "MSG.GET")), "$KV.sie-facts.x")
-NO_STORES = (f"{API}STREAM.UPDATE.KV_sie-configs", f"{API}STREAM.DELETE.KV_sie-configs", "$KV.other.x")
+NO_STORES = (f"{API}STREAM.DELETE.KV_sie-configs", "$KV.other.x")
+STORES = ("sie-facts", "sie-pools", "sie-configs")
+GROWN = tuple(f"{API}STREAM.UPDATE.KV_{store}" for store in STORES)
 POOLS = (*(f"{API}STREAM.{verb}.KV_sie-pools" for verb in ("INFO", "MSG.GET")),)
 POOLS_KEPT = (f"{API}STREAM.CREATE.KV_sie-pools", "$KV.sie-pools.pools")
 DELTAS = ("sie.config.models.default", "sie.config.models._all")
@@ -57,16 +59,17 @@ MAY = {
             "sie.config.models.default",
         ),
     ),
-    "config": ((*CONFIGS_OWN, *DELTAS, *READ, *KEPT), ("_INBOX.config.x",)),
+    "config": ((*CONFIGS_OWN, *DELTAS, *READ, *KEPT, *GROWN), ("_INBOX.config.x",)),
 }
 MAY_NOT = {
     "gateway.one": (
-        (*WORKERS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *NO_STORES, "sie.health.w1",
+        (*WORKERS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *GROWN, *NO_STORES, "sie.health.w1",
          "_INBOX.gateway.two.x", "sie.work.foreign.x"),
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.gateway.two.x", "_INBOX.worker.>", "sie.work.>"),
     ),
     "worker.w1": (
-        (*FOREIGN_TO_WORKERS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *FACTS, *POOLS_KEPT, *NO_STORES, "sie.health.w2",
+        (*FOREIGN_TO_WORKERS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *FACTS, *POOLS_KEPT, *GROWN, *NO_STORES,
+         "sie.health.w2",
          "_INBOX.worker.w2.x",
          f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
          f"{API}CONSUMER.MSG.NEXT.{OTHER}.c", f"{API}CONSUMER.CREATE.{OTHER}.c.x"),
@@ -151,7 +154,7 @@ async def make_queues(broker: Broker, passwords: dict[str, str]) -> None:
     """Make the queues of the pool, as `sie cluster queues` does."""
     login = {"SIE_NATS_URL": broker.url, "SIE_NATS_USER": "config", "SIE_NATS_PASSWORD": passwords["config"]}
     told = await asyncio.to_thread(CliRunner().invoke, main, ["cluster", "queues"], env=login)
-    assert (told.exit_code, told.stdout.split()) == (0, [QUEUE, DEAD]), told.output
+    assert (told.exit_code, told.stdout.split()) == (0, [QUEUE, DEAD, *STORES]), told.output
 
 
 @pytest.mark.parametrize("user", MAY)

@@ -1,4 +1,4 @@
-"""Connections override methods of uvicorn that are not public, so the range that pyproject.toml allows is tested."""
+"""Connections extend a class of uvicorn, so the lowest release that pyproject.toml allows is tested too."""
 
 from __future__ import annotations
 

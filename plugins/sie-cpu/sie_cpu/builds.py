@@ -23,7 +23,7 @@ class Build:
 
     @property
     def name(self) -> str:
-        """What it is told by."""
+        """Name of the build."""
         return f"{self.isa}_widening" if self.widens else self.isa
 
     @property
@@ -33,7 +33,7 @@ class Build:
 
     @property
     def path(self) -> Path:
-        """Where the file lies, if it was built."""
+        """Path of the file, if it was built."""
         return FOLDER / self.library
 
 
@@ -47,7 +47,7 @@ BUILDS = (
     Build("avx2", "float32", frozenset({"avx2", "fma"})),
     Build("neon", "float32", frozenset({"asimd"})),
 )
-"""Fastest first in each precision, where the processor is fast in what it has."""
+"""Fastest first in each precision, on a processor that has them all at full speed."""
 
 
 AUTO = "auto"
@@ -67,12 +67,12 @@ def this_processor() -> Processor:
 
 
 def processor_flags() -> frozenset[str]:
-    """Tell what this processor can do; empty where the system does not say."""
+    """Return the processor's feature flags; empty if the system does not report them."""
     return this_processor().flags
 
 
 def installed() -> str:
-    """Tell the libraries that were built apart from others: by name, size in bytes and time of their making."""
+    """Identify the built libraries by name, size in bytes and modification time."""
     paths = [build.path for build in BUILDS if build.path.exists()]
     return ", ".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in paths) or "none"
 
@@ -102,7 +102,7 @@ def choose_build(precision: str) -> Build:
 
 
 def fast_in() -> frozenset[str]:
-    """Name the half precisions in which the kernels serve on this processor; in none of them are they slow."""
+    """Name the half precisions that the kernels compute on this processor; none of them is slow."""
     try:
         return frozenset({choose_build("bfloat16").precision})
     except (OSError, ValueError):  # a variable of another value than is allowed stops the start elsewhere

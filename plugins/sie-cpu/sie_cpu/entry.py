@@ -1,4 +1,4 @@
-"""What enters the first layer: rows of tables that the kernels look up, or states that the model's modules compute."""
+"""Inputs of the first layer: table rows that the kernels look up, or states that the model's modules compute."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Entered:
     tokens: tuple[int | None, ...] = NOTHING
     """Addresses: of the embeddings, and of each token's id, type and position."""
     angles: tuple[Angles, ...] = ()
-    """Of each kind of layer, where positions are rotary."""
+    """One per kind of layer, if positions are rotary."""
     kept: tuple[torch.Tensor | None, ...] = ()
-    """What the addresses are of."""
+    """Keeps alive the tensors behind the addresses."""
 
     def span(self, offsets: torch.Tensor, keys: torch.Tensor | None, first: int = 0, last: int | None = None) -> Span:
         """Describe the sequences from `first` to `last`, exclusive, for the kernels.
@@ -78,14 +78,14 @@ class Span:
     tokens: tuple[int | None, ...]
     """As those of `Entered`."""
     angles: ctypes.Array[RotaryAngles] | None
-    """Of each kind of layer, where positions are rotary."""
+    """One per kind of layer, if positions are rotary."""
 
 
 def spans(bounds: Sequence[int], most: int, threads: int) -> Iterator[tuple[int, int]]:
-    """Cut a batch between sequences: into the first and the last one, exclusive, of about `most` tokens each.
+    """Cut a batch between sequences into parts (first, last exclusive) of about `most` tokens each.
 
-    The kernels give each thread whole sequences where that keeps all of them busy. Otherwise the threads share every
-    product, and so few tokens then take a quarter longer: a part may be a little longer than `most`, or shorter.
+    The kernels give each thread whole sequences if that keeps all threads busy. Otherwise the threads share every
+    product, which takes a quarter longer for so few tokens. So a part may exceed `most` a little, or fall below it.
     """
     first = 0
     while first + 1 < len(bounds):

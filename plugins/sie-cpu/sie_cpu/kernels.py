@@ -13,10 +13,10 @@ ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "sil
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
 INTERFACE = 9
-"""What `sie_interface` of a library must return for its functions to be called as they are here."""
+"""Version that a library's `sie_interface` must return."""
 
 NO_ROW = -2
-"""What `sie_encode` returns where a table of embeddings has no row for a token."""
+"""Return code of `sie_encode` if an embedding table has no row for a token."""
 
 STAGES = (
     "entering and leaving",
@@ -29,7 +29,7 @@ STAGES = (
     "down",
     "output norm",
 )
-"""What the kernels' stopwatch tells apart, in the order of its counters."""
+"""Stages measured by the kernels' stopwatch, in the order of its counters."""
 
 
 class Kernels:

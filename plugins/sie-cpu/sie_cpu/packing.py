@@ -58,7 +58,7 @@ class Packer:
         self.widest = 0
         """Columns of the widest low-rank product packed, padded to a panel."""
         self.epsilon: float | None = None
-        """Of every norm packed."""
+        """Shared by every packed norm."""
         self._kernels = kernels
         self._stack = stack
         self._row = stack.row
@@ -104,10 +104,10 @@ class Packer:
         ups: Sequence[torch.nn.Linear],
         down: torch.nn.Linear,
     ) -> None:
-        """Refuse sizes the kernels do not read: they take those of the first layer for all, and check none.
+        """Refuse sizes that the kernels do not support: they assume the first layer's sizes for all, without a check.
 
         Raises:
-            RunnerUnfitError: Sizes do not fit each other, or those of the layers before.
+            RunnerUnfitError: Sizes are inconsistent with each other, or with the layers before.
         """
         stack, hidden, inner = self._stack, joined[0].in_features, down.in_features
         widths = [count * stack.head_size for count in (stack.heads, stack.key_heads, stack.key_heads)]

@@ -39,7 +39,7 @@ T = TypeVar("T")
 COMPUTES = frozenset(Feature)
 """All that the table can say."""
 PRODUCTS_AT_ONCE = 1 << 29
-"""Multiplications with weights, about, between two points of a run where others may preempt it: 1 to 2 ms of MiniLM."""
+"""Approximate multiply-adds between two preemption points: 1 to 2 ms of MiniLM."""
 LEAST_AT_ONCE = 96
 """Tokens of a thread between two such points: fewer would not pay for reading the weights."""
 WORKSPACE_KEPT = 16 << 20
@@ -99,8 +99,8 @@ class KernelRunner:
             scale=stack.scale,
         )
         self._encoder = whole(layers=self._layers, layer_count=len(layers), entry=first_norm)
-        # Each layer alone. Where normalised states enter products only, the sums go on between two calls, and the norm
-        # after one layer is that before the next.
+        # Each layer alone. If normalised states enter products only, the residual sum is carried between two calls, and
+        # the norm after one layer serves as the norm before the next.
         self._apart_layers = type(self._layers)(*self._layers)
         entries = [first_norm, *(Norm() for _ in layers[1:])]
         if self._encoder.pre_norm:
@@ -117,7 +117,7 @@ class KernelRunner:
         self._low_ranks: WeakKeyDictionary[LowRank, _PackedLowRank] = WeakKeyDictionary()
         self._threads = context.threads
         self._products = sum(rows * columns for rows, columns in stack.linear_shapes().values()) // len(layers)
-        """Of a token with the weights of a layer."""
+        """Multiply-adds of one token with the weights of one layer."""
         self._workspace = torch.empty(0, dtype=torch.uint8)
         self._stopwatch: ctypes.Array[ctypes.c_int64] | None = None
 

@@ -15,7 +15,7 @@ class Matrix(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    """What a norm multiplies by and adds; no norm without a weight, RMSNorm without a bias."""
+    """A norm's weight and bias; no norm without a weight, RMSNorm without a bias."""
 
     _fields_ = (("weight", pointer), ("bias", pointer))
 
@@ -48,13 +48,13 @@ class RotaryAngles(ctypes.Structure):
 
 
 class LowRankMatrix(ctypes.Structure):
-    """What is added to a weight; nothing where the rank is 0."""
+    """A LoRA delta of one weight; none if the rank is 0."""
 
     _fields_ = (("lower", Matrix), ("upper", pointer), ("rank", integer))
 
 
 class LayerLowRank(ctypes.Structure):
-    """What is added to the weights of one layer."""
+    """The LoRA deltas of one layer."""
 
     _fields_ = (
         *((name, LowRankMatrix) for name in ("joined", "attention_output", "up", "down")),
@@ -64,7 +64,7 @@ class LayerLowRank(ctypes.Structure):
 
 
 class DistanceColumns(ctypes.Structure):
-    """Which columns of the tables of relative positions distances have; none where attention is not disentangled."""
+    """Maps distances to columns of the relative-position tables; empty unless attention is disentangled."""
 
     _fields_ = (("columns", pointer), ("farthest", integer), ("own", integer), ("count", integer))
 

@@ -1,6 +1,6 @@
 """A weightless model family for SIE: deterministic vectors, faults on demand, a record of every run.
 
-`RECORD` holds what the fakes of this process did; importing this loads neither the adapter nor NumPy.
+`RECORD` holds the events of this process's fakes; importing this loads neither the adapter nor NumPy.
 """
 
 from sie_fake.record import RECORD, Event, Record

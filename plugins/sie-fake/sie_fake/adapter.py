@@ -45,7 +45,7 @@ DEFAULT_LENGTH = 512
 DEFAULT_CHUNK = 1600
 """A tenth of a second at 16 kHz."""
 Computed = tuple[ItemOutput, NDArray[np.intp] | None]
-"""What a run makes of a row: its output, with the vector of each different word, and which of them is each word's."""
+"""A run's result for a row: its output, with one vector per distinct word, and the index of each word's vector."""
 
 
 class FakeAdapter(Adapter):

@@ -20,7 +20,7 @@ class FakeProbe:
         return [Device("fake", name="emulated accelerator", asynchronous=True)]
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Count what the fakes on it were told to take, of 1 GiB."""
+        """Report the memory that the fakes on it claim, of 1 GiB."""
         return DeviceMemory(used=MEMORY.used, total=MEMORY.total, own=MEMORY.used)
 
     def free_caches(self, device: Device) -> None:

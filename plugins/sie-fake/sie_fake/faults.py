@@ -1,6 +1,6 @@
-"""What goes wrong on demand: slow and failing loads, slow runs, out of memory, crashes, NaN.
+"""Faults on demand: slow and failing loads, slow runs, out of memory, crashes, NaN.
 
-Every fault shows itself as the real one would; nothing here decides when an honest answer is given.
+Every fault appears as the real one would; without a fault, answers are correct.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from sie_core.contracts import (
 
 HOLD_LIMIT_S = 60.0
 LAYERS = 12
-"""Of a slow run, as of a small encoder."""
+"""Layers of a slow run, as in a small encoder."""
 PART_S = 0.0015
-"""Of a layer between two points where a run may be preempted, as in the kernels of `sie-cpu`."""
+"""Seconds of a layer between two preemption points, as in the kernels of `sie-cpu`."""
 EXIT_STATUS = 70
 
 _failed_loads: Counter[str] = Counter()
@@ -134,7 +134,7 @@ class RunFaults:
             crash(text, options.get("crash_text"), "run")
 
     def linger(self, cost: int, options: Mapping[str, Any], pause: Callable[[float], None] = time.sleep) -> None:
-        """Take the time a run of `cost` takes, and leak as asked for; between two parts of it it may be preempted."""
+        """Sleep for the duration of a run of `cost`, and leak as configured; may be preempted between its parts."""
         if self.leak_bytes:
             self._leaked.append(np.ones(self.leak_bytes, dtype=np.uint8))
         seconds = (options.get("latency_ms", 0.0) + cost * options.get("latency_ms_per_cost", 0.0)) / 1000

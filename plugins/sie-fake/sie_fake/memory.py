@@ -48,7 +48,7 @@ class EmulatedMemory:
 
 
 MEMORY = EmulatedMemory()
-"""That of this process."""
+"""The memory of this process."""
 
 
 class _Counted:

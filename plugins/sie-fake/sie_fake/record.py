@@ -1,4 +1,4 @@
-"""What the fakes did: every load, run and unload, readable from inside the process and from a file.
+"""Record of the fakes: every load, run and unload, readable in the process and from a file.
 
 Adapters write into it, tests read it.
 """
@@ -21,7 +21,7 @@ class Event:
     kind: Literal["load", "lora", "run", "unload"]
     model: str
     texts: tuple[str, ...] = ()
-    """What ran, after truncation and prompts, in the order of the batch; empty for anything but a run."""
+    """Texts of a run after truncation and prompts, in the order of the batch; empty for other events."""
     cost: int = 0
 
     @property
@@ -69,7 +69,7 @@ RECORD = Record()
 
 
 def read_journal(path: Path) -> Iterator[Event]:
-    """Read what a fake of any process wrote to its `journal`; nothing where the file is not there yet."""
+    """Read the events that a fake of any process wrote to its `journal`; none if the file does not exist yet."""
     if not path.exists():
         return
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -77,7 +77,8 @@ class VarlenAttention:
 def _head_norms(
     stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype
 ) -> tuple[torch.Tensor | None, float | None]:
-    """Give what the norms of queries and keys multiply each head by, `[heads + key_heads, head_size]`; None: no norms.
+    """Return the weights of the norms of queries and keys, `[heads + key_heads, head_size]`, and their epsilon; None
+    without norms.
 
     Raises:
         RunnerUnfitError: They differ in more than their weights.

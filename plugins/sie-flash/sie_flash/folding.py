@@ -1,7 +1,7 @@
-"""Moves biases to where they cost nothing, so that a product adds to the residual by itself, in one launch.
+"""Moves biases to where they cost nothing, so that a product adds to the residual in one launch.
 
-Of a post-norm model what a part gives is added to what entered it: `x + a W + b`. With `b` in the bias of the norm
-that makes `x`, the product alone is left to add. The other product over `x` has what that changes taken out of its own
+In a post-norm model, a part's output is added to its input: `x + a W + b`. With `b` moved into the bias of the norm
+that produces `x`, only the product is left to add. The other product over `x` compensates for the shift in its own
 bias.
 """
 
@@ -17,16 +17,16 @@ from sie_flash.attention import VarlenAttention
 from sie_flash.products import FusedLinear, FusedWidening
 
 LARGEST = 1.0
-"""A bias stays in its product where one of its numbers is more than so many times the norm's largest weight.
+"""Largest bias that is moved, as a multiple of the norm's largest weight.
 
-What is moved is rounded together with the norm's output, and taken out of the next product's bias: with three biases of
-30 states in float16 would be 2.6 times as far from float32.
+A moved bias is rounded together with the norm's output, and subtracted through the next product's bias: with three
+biases of 30, states in float16 would be 2.6 times as far from float32.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Shifts:
-    """What moved biases add to what enters the products of one layer: `[hidden]` each; None where nothing moved."""
+    """Shifts of the inputs of one layer's products by moved biases: `[hidden]` each; None if nothing moved."""
 
     attention: torch.Tensor | None
     """To the input of queries, keys and values. No norm of the first layer adds it: it is added to the embeddings."""
@@ -35,7 +35,7 @@ class Shifts:
 
 
 def move_biases(layers: Sequence[LoopLayer]) -> list[Shifts]:
-    """Move the biases of post-norm layers; those of others stay. The model that the weights are of stays as it is."""
+    """Move the biases of post-norm layers; other layers keep theirs. The source model stays unchanged."""
     shifts = []
     before: Norm | None = None
     for layer in layers:
@@ -52,7 +52,7 @@ def move_biases(layers: Sequence[LoopLayer]) -> list[Shifts]:
 
 
 def _moved(source: object, norm: Norm | None, other: FusedLinear) -> torch.Tensor | None:
-    """Move the bias of `source` into `norm`, which makes the input of `other`; give what it adds to that input."""
+    """Move the bias of `source` into `norm`, which produces the input of `other`; return the shift of that input."""
     assert isinstance(source, FusedLinear)
     bias = source.bias
     if bias is None or (norm is not None and norm.is_rms):

@@ -27,12 +27,15 @@ KNOWN = (
 )
 """The arguments of the operator below `varlen_attn` that are given to it."""
 Window = tuple[int, int]
-"""Keys a query sees to its left and to its right beside its own place; -1 is no limit. Causal is 0 to the right."""
+"""Keys that a query sees to its left and right, in addition to its own position; -1 is no limit.
+
+Causal is 0 to the right.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where sequences lie."""
+    """The boundaries of sequences."""
 
     cu_seqlens: torch.Tensor
     """int32 `[sequences + 1]` on the device: where each starts, the number of all tokens last."""
@@ -41,7 +44,7 @@ class Bounds:
 
 
 class Attend(Protocol):
-    """What a kernel computes."""
+    """The interface of an attention kernel."""
 
     def __call__(
         self,
@@ -59,11 +62,11 @@ class Attend(Protocol):
             query: `[total, heads, head_dim]`; the last dimension contiguous, as in `key` and `value`.
             key: `[total_keys, key_heads, head_dim]`; `heads` is a multiple of `key_heads`.
             value: As `key`.
-            queries: Where the sequences lie in `query`.
-            keys: Where they lie in `key` and `value`.
-            scale: What scores are multiplied by; None means `head_dim ** -0.5`.
-            window: What each query sees. Kernels count it from the end of a sequence: where a sequence has fewer keys
-                than queries, its last query stands at its last key.
+            queries: Boundaries of the sequences in `query`.
+            keys: Boundaries in `key` and `value`.
+            scale: Factor of the scores; None means `head_dim ** -0.5`.
+            window: Keys that each query sees. Kernels align windows at the end of a sequence: if it has fewer keys than
+                queries, its last query is at its last key.
 
         Returns:
             `[total, heads, head_dim]`.
@@ -79,7 +82,7 @@ class Kernel:
     attend: Attend
     dtypes: frozenset[torch.dtype] = HALF
     head_step: int = 8
-    """What the size of a head must be a multiple of."""
+    """The head size must be a multiple of this."""
     largest_head: int = 256
 
     def require(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -183,12 +186,13 @@ def torch_varlen() -> Kernel:
 
 
 def torch_flash() -> Kernel:
-    """Give the operator that `varlen_attn` calls, without its Python: for runners to whom a call's microseconds matter.
+    """Return the operator that `varlen_attn` calls, without its Python overhead, for runners for which the microseconds
+    of a call matter.
 
-    PyTorch does not publish it. Where it has another signature than the one known, the published function serves.
+    PyTorch does not publish it. If its signature differs from the known one, the published function serves.
 
     Raises:
-        RunnerUnfitError: As `torch_varlen`, where that has to serve.
+        RunnerUnfitError: As `torch_varlen`, if that one has to serve.
     """
     operator = getattr(getattr(torch.ops.aten, "_flash_attention_forward", None), "default", None)
     if operator is None or tuple(each.name for each in operator._schema.arguments)[: len(KNOWN)] != KNOWN:

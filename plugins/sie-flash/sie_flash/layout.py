@@ -19,7 +19,7 @@ class Keys:
     rows: torch.Tensor
     """int64 `[total_keys]` on the device: the tokens that are."""
     bounds: Bounds
-    """Where their sequences lie among them."""
+    """Boundaries of their sequences."""
     longest: int
     """Tokens of the longest sequence that has more than keys."""
     masked: PackedLayout
@@ -32,9 +32,9 @@ class VarlenLayout:
 
     kernel: Kernel
     bounds: Bounds
-    """Where the sequences lie."""
+    """Boundaries of the sequences."""
     keys: Keys | None = None
-    """What is attended to; None for all."""
+    """The keys of attention; None for all tokens."""
     calls: int = 0
     """Attention layers that ran so far."""
 

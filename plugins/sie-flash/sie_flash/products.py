@@ -38,8 +38,7 @@ class FusedLinear:
     def __init__(self, layers: Sequence[torch.nn.Linear | Rows], dtype: torch.dtype) -> None:
         """Take the weights of `layers` side by side.
 
-        Those of several layers become views of the joined one, so that they are in memory once and the model stays
-        what it is.
+        The weights of `layers` become views of the joined one, so they are in memory once and the model is unchanged.
         """
         # Views of a tensor made in inference mode cannot become weights of a model that was not.
         with torch.inference_mode(layers[0].weight.is_inference()):

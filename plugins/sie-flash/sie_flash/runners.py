@@ -1,6 +1,6 @@
-"""The runners of this plugin: sie-pytorch's packed runner and its loop, attending by a variable-length kernel.
+"""The runners of this plugin: sie-pytorch's packed runner and its loop, with variable-length attention kernels.
 
-What a kernel needs of a device is checked here.
+A kernel's requirements of a device are checked here.
 """
 
 from __future__ import annotations

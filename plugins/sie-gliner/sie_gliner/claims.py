@@ -1,4 +1,4 @@
-"""Which weights the family claims, and what they do, for an operator. It reads the card alone."""
+"""The family's claims, with a description for operators. It reads the card alone."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from sie_gliner.fused_layers import FusedLayers
 
 TEXTS = "token_rep_layer.bert_layer."
 LABELS = "token_rep_layer.labels_encoder."
-"""What stands before the names of the tensors of each encoder, and of what sums up its layers."""
+"""Prefixes of the tensors of each encoder, and of the mean over its layers."""
 
 
 class Encoder(Protocol):
-    """A runner with what is known of it."""
+    """A runner with its properties."""
 
     info: RunnerInfo
 
@@ -39,16 +39,16 @@ class Encoders:
 
     texts: Encoder
     labels: Encoder | None
-    """None where labels stand before the text."""
+    """None if labels precede the text."""
 
     @property
     def memory_bytes(self) -> int:
-        """What their weights take."""
+        """Bytes of their weights."""
         return sum(each.info.memory_bytes for each in (self.texts, self.labels) if each is not None)
 
     @property
     def precision(self) -> str:
-        """What they compute in; of two precisions the one that rounds more."""
+        """Precision of the encoders; the coarser one if they differ."""
         found = [each.info.precision for each in (self.texts, self.labels) if each is not None]
         return max(found, key=("float32", "float16", "bfloat16").index)
 

@@ -35,11 +35,11 @@ class Encoded:
     states: torch.Tensor
     """`[tokens, hidden]`, of all rows."""
     firsts: Ids
-    """Where the tokens of each row begin."""
+    """Index of the first token of each row."""
     labels: torch.Tensor | None
-    """Where labels have an encoder, `[labels, size]`: each distinct one once."""
+    """`[labels, size]` if labels have an encoder: each distinct one once."""
     asked: Sequence[Ids]
-    """Which of them each row is searched for."""
+    """The labels that each row is searched for."""
 
 
 class Forward:
@@ -57,12 +57,12 @@ class Forward:
         """Keep the parts.
 
         Args:
-            encoders: From tokens to states.
-            heads: From states to entities.
-            relations: From entities to relations; None where the checkpoint finds none.
-            pooling: Which tokens of a word stand for it.
-            device: Where they are.
-            dtype: What the heads compute in.
+            encoders: Map tokens to states.
+            heads: Map states to entities.
+            relations: Map entities to relations; None if the checkpoint finds none.
+            pooling: Which tokens of a word represent it.
+            device: The device of all parts.
+            dtype: Precision of the heads.
         """
         self.encoders = encoders
         self.heads = heads

@@ -1,4 +1,4 @@
-"""What half precision is judged by: rows of a first run, and the logits that float32 gives for them."""
+"""Inputs for judging half precision: rows of a first run, and their logits in float32."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class FirstRun:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The rows; none where no encoder was judged."""
+        """The rows; none if no encoder was judged."""
         return self._made.rows
 
     @property
     def judges(self) -> tuple[_States, _States]:
-        """What the encoders of texts and of labels are loaded with, one after the other."""
+        """Judges for loading the encoders of texts and of labels, one after the other."""
         return self._texts, self._labels
 
     def in_float32(self, encoders: Encoders) -> Encoders:
@@ -65,7 +65,7 @@ class _Rows:
 
 
 class _States:
-    """A judge that takes the states in float32 and refuses none: logits need those of both encoders."""
+    """A judge that records the states in float32 and never refuses: logits need the states of both encoders."""
 
     def __init__(self, sequences: Callable[[int | None], Sequence[Ids]]) -> None:
         self._sequences = sequences

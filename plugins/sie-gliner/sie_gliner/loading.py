@@ -48,7 +48,7 @@ class _Placed:
 
     forward: Forward
     heads: str | None = None
-    """Why its heads compute in another precision than its encoders; None where they do not."""
+    """Why its heads compute in another precision than its encoders; None if they do not."""
 
 
 def load(context: LoadContext) -> GlinerExtractor:
@@ -136,10 +136,10 @@ def _prepare(context: LoadContext, heads: _Heads) -> None:
 def _placed(
     context: LoadContext, config: GlinerConfig, encoders: Encoders, heads: _Heads, first_run: FirstRun
 ) -> _Placed | str:
-    """Bring the heads to the device, on CUDA in half precision where that leaves logits as they are.
+    """Move the heads to the device, on CUDA in half precision if the logits allow it.
 
     Returns:
-        What serves; or why encoders in half precision are not to.
+        The placed parts; or why encoders in half precision must not serve.
     """
     device = torch.device(str(context.device))
 

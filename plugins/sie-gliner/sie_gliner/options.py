@@ -1,4 +1,4 @@
-"""The options of the family, each with the stage that reads it, and what one request chose of them."""
+"""The options of the family, each with the stage that reads it, and the choices of one request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one request asks of its entities and relations."""
+    """A request's choices for entities and relations."""
 
     threshold: float
     flat: bool

@@ -1,10 +1,10 @@
-"""nats-py's client without the queue, the tasks' turns and the copies that each message costs there.
+"""nats-py's client without its queue, task switches and copies per message.
 
-A message is handed over as its bytes come. What is sent joins what leaves with the next turn of the client's flusher:
-written at once, the messages of many requests leave one by one, and cost broker and workers twice the CPU.
+A message is handed over as soon as its bytes arrive. Sent data joins the next turn of the client's flusher: written at
+once, the messages of many requests leave one by one, and cost broker and workers twice the CPU.
 
-nats-py 2.16 has no public way for either: every callback of a subscription has a queue and a task of its own. So parts
-that it calls private are used, and `check_library` holds them against the version that is installed.
+nats-py 2.16 has no public way to do either: every callback of a subscription has its own queue and task. So this module
+uses private parts of the client, and `check_library` checks them in the installed version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sie_nats.reading import MessageReader
 PRIVATE = ("_sid", "_status", "_transport", "_pending", "_pending_data_size", "_flush_queue", "_flusher_task",
            "_reading_task", "_pongs", "_ps",
            "_read_loop", "_process_msg", "_process_op_err", "_remove_sub")  # fmt: skip
-"""Of the client, what is used here and by the watchdog of the connection."""
+"""Private attributes of the client used here and by the connection's watchdog."""
 _PROBE = b"MSG probe 7 back 4\r\nwork\r\nHMSG probe 7 12 16\r\nNATS/1.0\r\n\r\nmore\r\n"
 _BLANK = re.compile(r"[ \t\r\n]")
 

@@ -95,12 +95,12 @@ class Connection:
                 connect_timeout=2,
                 ping_interval=20,
                 inbox_prefix=self._inbox_prefix,
-                # Nothing is collected while there is no connection: whoever sends is told at once.
+                # Without a connection nothing is buffered: senders get an error at once.
                 pending_size=0,
                 **self.options.of_client(),
             )
         )
-        # The client goes on trying where the broker refuses the user; there is no use in that.
+        # If the broker refuses the user, the client retries forever; stop it.
         await asyncio.wait((connecting, denied), timeout=OPEN_S, return_when=asyncio.FIRST_COMPLETED)
         if not connecting.done() or connecting.exception() is not None:
             cause = connecting.exception() if connecting.done() else None
@@ -152,7 +152,7 @@ class Connection:
     def send_soon(
         self, subject: str, payload: bytes, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send a small message; lost where there is no connection."""
+        """Send a small message; it is lost without a connection."""
         with suppress(errors.Error):
             self._client.send_now(subject, payload, reply, headers)
 
@@ -197,7 +197,7 @@ class Connection:
         return answer
 
     def _refused(self, what: str, subject: str) -> None:
-        """Tell who asked that this user may not."""
+        """Report a refusal to whoever made the request."""
         log.error("%s refuses this user to %s %s", self.options.url, what, subject)
         asked = self._asked.pop(subject.lower(), None)
         if asked is not None and not asked.done():

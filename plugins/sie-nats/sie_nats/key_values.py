@@ -22,7 +22,7 @@ class JetStreamKeyValue(KeyValue):
         self._bucket = bucket
 
     async def get(self, key: str) -> Entry | None:
-        """Return an entry, None where there is none."""
+        """Return an entry, None if it does not exist."""
         try:
             found = await self._bucket.get(key)
         except (KeyNotFoundError, KeyDeletedError):
@@ -39,7 +39,7 @@ class JetStreamKeyValue(KeyValue):
             raise self._failed(error) from None
 
     async def compare_and_set(self, key: str, value: bytes, revision: int | None) -> int:
-        """Write where the entry has this revision; None means that there is no entry."""
+        """Write if the entry has this revision; None means that the entry must not exist."""
         try:
             if revision is None:
                 return await self._bucket.create(key, value)

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 SETTINGS = ("user", "password", "creds", "tls_ca", "tls_cert", "tls_key", "storage", "replicas")
 """Names of `SIE_NATS_*`, in lower case."""
@@ -39,7 +39,7 @@ class Options:
             parts = urlsplit(each)
             if parts.scheme not in ("nats", "tls") or not parts.hostname:
                 raise ValueError(f"{_without_secrets(each)!r} is no URL like nats://host:4222")
-            user, password = parts.username or user, parts.password or password
+            user, password = unquote(parts.username or "") or user, unquote(parts.password or "") or password
             servers.append(_without_secrets(each))
         storage, replicas = settings.get("storage", "file"), settings.get("replicas", "1")
         if storage not in ("file", "memory"):

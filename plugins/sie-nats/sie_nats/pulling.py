@@ -25,7 +25,7 @@ HEARTBEAT_S = 1.0
 CLOSE_S = 2.0
 """How long the broker may take to see that a pull has ended; one that stands still is left to the ack wait."""
 AGAIN_S = 1.0
-"""Before a consumer is made again, or messages are asked for again, where the broker has refused that."""
+"""Seconds before a refused creation of a consumer, or a refused pull, is retried."""
 GONE = ("consumer deleted", "no responders")
 
 log = logging.getLogger("sie_nats")
@@ -129,7 +129,7 @@ class JetStreamPull:
         self.top_up()
 
     async def close(self) -> None:
-        """Take no more; what is on its way goes back at once."""
+        """Stop pulling; messages in transit return at once."""
         if self.closed:
             return
         self.closed, self.credit = True, 0
@@ -183,7 +183,7 @@ class JetStreamPull:
             self.top_up()
             return
         log.warning("a pull from the consumer %s ended: %s", self._consumer, described)
-        # What the broker refuses now it would refuse again at once.
+        # Retry later: the broker would refuse again at once.
         asyncio.get_running_loop().call_later(AGAIN_S, self.top_up)
 
     async def _come_back(self) -> None:

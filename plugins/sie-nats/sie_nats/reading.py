@@ -1,7 +1,7 @@
-"""Takes messages off a connection as their bytes come; all else is left to nats-py's parser.
+"""Takes messages off a connection as their bytes arrive; nats-py's parser handles everything else.
 
-nats-py has a task read from a buffer and a coroutine parse what was read, a turn of the event loop later. What is large
-is copied five times on that way; here it is copied once, when its last bytes are there.
+In nats-py, a task reads into a buffer and a coroutine parses it one turn of the event loop later. That copies a large
+message five times; here it is copied once, when its last bytes arrive.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _Line = tuple[int, bytes, bytes, int, int]
 
 
 class MessageReader:
-    """What a connection's bytes go through.
+    """Parses a connection's bytes.
 
     Args:
-        others: Takes the bytes of what is no whole message to one of `numbers`.
-        idle: Whether `others` waits for the beginning of something; it gets all bytes until it does.
-        numbers: Those of the subscriptions whose messages are taken.
-        hand: Takes the messages.
+        others: Takes the bytes that are no complete message to one of `numbers`.
+        idle: Whether `others` is between two protocol messages; otherwise it gets all bytes.
+        numbers: Ids of the subscriptions whose messages are taken.
+        hand: Receives the messages.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class MessageReader:
     ) -> None:
         self._others, self._idle, self._numbers, self._hand = others, idle, numbers, hand
         self._begun: _Line | None = None
-        """The first line of a message of which more is to come."""
+        """The first line of an incomplete message."""
         self._parts: list[bytes] = []
-        """What has come of it behind that line."""
+        """Its bytes so far, after that line."""
         self._missing = 0
 
     def feed(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What streams and consumers are set to: the one place that turns queue settings into JetStream's."""
+"""Settings of streams and consumers: the one place that translates queue settings into JetStream's."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SPARE_TTL_S = 60
 def spare_subject(queue: str) -> str:
     """Name the subject of a queue's spare message, which no consumer matches.
 
-    A stream on disk begins a new file, and removes the last, each time its last message is acknowledged: half a
-    millisecond of every request that is alone. While a message stays that nobody pulls, it goes on with one file.
+    When its last message is acknowledged, a stream on disk begins a new file and removes the old one: half a
+    millisecond for every request that is alone. While one message stays that nobody pulls, the stream keeps its file.
     """
     return f"sie.spare.{queue}"
 
@@ -64,7 +64,7 @@ def consumer_config(settings: ConsumerSettings) -> dict[str, Any]:
 
 
 def differences(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """List what the broker has and what is wanted, of the settings that differ; defaults are left out."""
+    """List the settings that differ, as (present, wanted); defaults are left out."""
     return {
         name: (there.get(name), value)
         for name, value in wanted.items()

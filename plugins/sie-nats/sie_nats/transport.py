@@ -42,7 +42,7 @@ SPARE_S = 1.0
 """Between two spare messages: the file that holds the last one may be full by then."""
 NO_MESSAGE = 10037
 NO_ROOM = "insufficient"
-"""In JetStream's error where memory or disk lack for what a stream may hold."""
+"""Marks JetStream's error for lack of memory or disk for a stream."""
 FULL = ("maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded")
 
 log = logging.getLogger("sie_nats")
@@ -92,7 +92,7 @@ class JetStreamTransport(QueueTransport):
         if self._due is not None:
             self._due.cancel()
 
-    async def declare_queue(self, settings: QueueSettings) -> None:
+    async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
         """Make a queue as described, or change the one of that name to it."""
         wanted = stream_config(settings, self._options.storage, self._options.replicas)
         try:
@@ -103,6 +103,9 @@ class JetStreamTransport(QueueTransport):
             await self._create(settings, wanted)
             return
         if changed := differences(wanted, there):
+            if not change:
+                log.warning("the queue %s is left as it is: %s", settings.name, _told(changed))
+                return
             log.info("the queue %s is changed: %s", settings.name, _told(changed))
             try:
                 await self._connection.ask(f"STREAM.UPDATE.{settings.name}", wanted)
@@ -153,7 +156,7 @@ class JetStreamTransport(QueueTransport):
             if (settings := self._consumers.get((queue, consumer))) is not None:
                 await self.declare_consumer(settings)
 
-        # A process that stands still is given nothing a second time: what it asked for has ended by then.
+        # A pull expires within the ack wait: a stalled process has none left when its messages are redelivered.
         settings = self._consumers.get((queue, consumer))
         linger_s = LINGER_S if settings is None else max(LEAST_LINGER_S, min(LINGER_S, settings.ack_wait_s))
         pull = JetStreamPull(self._connection, queue, consumer, priority, on_delivery, declare_again, linger_s)
@@ -206,19 +209,22 @@ class JetStreamTransport(QueueTransport):
         return _Subscription(subject, [await self._connection.subscribe(subject, _taking(on_message))])
 
     async def inbox(self, on_message: Callable[[Message], None]) -> Subscription:
-        """Make a subject nobody else can guess, and take what is sent to it or below it."""
+        """Create a subject that nobody else can guess, and receive what is sent to it or below it."""
         subject, take = self._connection.new_inbox(), _taking(on_message)
         parts = [await self._connection.subscribe(each, take) for each in (subject, f"{subject}.>")]
         return _Subscription(subject, parts)
 
     async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
-        """Open a store, made where there is none."""
+        """Open a store; create it if it does not exist. Raise its copies to `SIE_NATS_REPLICAS` if it has fewer."""
         self._connection.require()
         storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
         stream = self._connection.client.jetstream()
         try:
             try:
-                return JetStreamKeyValue(await stream.key_value(name))
+                opened = JetStreamKeyValue(await stream.key_value(name))
+                if make:
+                    await self._add_copies(f"KV_{name}")
+                return opened
             except BucketNotFoundError:
                 if not make:
                     raise QueueError("NOT_FOUND", f"There is no store {name!r}.") from None
@@ -226,6 +232,17 @@ class JetStreamTransport(QueueTransport):
                 return JetStreamKeyValue(await stream.create_key_value(config))
         except (Error, TimeoutError) as error:
             raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None
+
+    async def _add_copies(self, stream: str) -> None:
+        there = (await self._connection.ask(f"STREAM.INFO.{stream}"))["config"]
+        copies = self._options.replicas
+        if there["num_replicas"] >= copies:
+            return
+        try:
+            await self._connection.ask(f"STREAM.UPDATE.{stream}", {**there, "num_replicas": copies})
+            log.info("%s has %d copies now, %d before", stream, copies, there["num_replicas"])
+        except QueueError as error:  # it is a store all the same
+            log.warning("%s has %d copies of %d: %s", stream, there["num_replicas"], copies, error)
 
     def _answered(self, message: Arrived) -> None:
         entry = self._forget(message.subject.rpartition(".")[2])
@@ -302,7 +319,7 @@ class _Subscription:
 
 
 def _call(callback: Callable[[Any], None], value: Any) -> None:
-    """Call a callback of a user of the transport. What it raised would end nats-py's task that reconnects."""
+    """Call a callback of a user of the transport. An exception would end nats-py's reconnecting task."""
     try:
         callback(value)
     except Exception:

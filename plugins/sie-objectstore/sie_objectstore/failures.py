@@ -1,4 +1,7 @@
-"""What went wrong with a store, in the contract's words, and what passes. Foreign texts hold URLs and stay out."""
+"""Translates store errors into the contract's failures, and tells which are transient.
+
+The store's own texts contain URLs and are left out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this distribution registers: one store a URL scheme. obstore is imported with the first store, not here."""
+"""Registers one object store per URL scheme. obstore is imported with the first store, not here."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class BucketStore:
         return self._retried(key, get)
 
     def create(self, key: str, data: bytes) -> str:
-        """Store a small object where there is none."""
+        """Store a small object that does not exist yet."""
         return self._write_if("create", key, data)
 
     def replace(self, key: str, data: bytes, version: str) -> str:
@@ -117,7 +117,7 @@ class BucketStore:
         return self._retried("", put)
 
     def _marked(self, key: str, mark: str) -> str | None:
-        """Return the version of an object that carries this mark, None where another is there or none."""
+        """Return the version of an object with this mark; None if it is missing or has another mark."""
         try:
             found = obstore.get(self._store, key, options={"head": True})
         except FileNotFoundError:
@@ -169,7 +169,7 @@ class BucketStore:
         self._retried("", lambda: obstore.put(self._store, key, file))
 
     def size(self, key: str) -> int | None:
-        """Return the bytes of an object, None where there is none."""
+        """Return the bytes of an object, None if it does not exist."""
         try:
             return int(self._retried(key, lambda: obstore.head(self._store, key))["size"])
         except ObjectStoreError as error:

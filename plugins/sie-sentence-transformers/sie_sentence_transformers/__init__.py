@@ -1,3 +1,3 @@
-"""What sentence-transformers alone loads, served by it, and the references of `sie verify`."""
+"""Serves models that only sentence-transformers loads, and registers the references of `sie verify`."""
 
 __version__ = "1.0.0"

@@ -14,11 +14,11 @@ def obey_files(library: Any) -> str | None:
         library: A model of sentence-transformers, of any kind.
 
     Returns:
-        What an operator is told; None where each does so by itself.
+        A note for operators; None if every tokenizer already follows its file.
 
     Raises:
         ModelLoadError: `CORRUPT`: the files cannot be read.
-        NotUnderstoodError: One cannot be made to.
+        NotUnderstoodError: A tokenizer cannot be made to follow it.
     """
     found = {id(each): each for module in library.modules() if (each := getattr(module, "tokenizer", None)) is not None}
     notes = [note for each in found.values() if hasattr(each, "backend_tokenizer") and (note := obey_file(each))]

@@ -1,4 +1,4 @@
-"""What adapters of text models share: they list the tokens of texts, and write texts of tokens, by a tokenizer."""
+"""Shared by the adapters of text models: tokenizing texts, and decoding tokens to text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class TextAdapter(Adapter):
     """Set by a family whose texts may have prompts."""
 
     def passed_over(self, task: Task) -> tuple[str, ...]:
-        """Name `input_type` where no prompt is of that role; see `Prompts.passed_over`.
+        """Name `input_type` if no prompt is of that role; see `Prompts.passed_over`.
 
         Raises:
-            InvalidInput: The prompt or template that is asked for is none.
+            InvalidInput: The requested prompt or template does not exist.
         """
         return () if self.prompts is None else self.prompts.passed_over(task)
 
@@ -49,7 +49,7 @@ class HostAdapter(TextAdapter):
     """A text adapter that computes nothing on a device: `finish` does all of it, on CPU threads."""
 
     def run(self, units: Sequence[Unit]) -> None:
-        """Nothing is computed on the device's thread."""
+        """No computation on the device's thread is needed."""
 
     def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
         """Wait for nothing: the device takes no part in it."""

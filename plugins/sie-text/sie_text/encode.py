@@ -23,7 +23,7 @@ __all__ = ["Filling", "TextPreparation"]
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What queries shorter than `length` are filled up with."""
+    """The tokens that expand queries shorter than `length`."""
 
     length: int
     token: int
@@ -36,7 +36,7 @@ class _Read(NamedTuple):
 
     ids: Ids
     text: str | None
-    """The text, without the prompt; None where the ids were given."""
+    """The text, without the prompt; None if the ids were given."""
     shortened: bool = False
     """Whether its middle was cut out before it was tokenised."""
 
@@ -83,16 +83,17 @@ class TextPreparation:
     def bare(
         cls, context: LoadContext, tokenizer: TextTokenizer, limit: int | None, most: int | None = None
     ) -> TextPreparation:
-        """Make the preparation of a model that looks tokens up: none frames a text, and a text may have none.
+        """Make the preparation of a model that looks tokens up: there are no special tokens, and a text may have no
+        tokens.
 
         Args:
-            context: What is loaded: prompts are those of its card.
+            context: The model to load: prompts are those of its card.
             tokenizer: Its tokenizer, loaded as `bare`.
-            limit: How many tokens texts are cut to; None for no limit.
-            most: How many a request may ask for.
+            limit: Tokens that texts are cut to; None for no limit.
+            most: The largest limit that a request may set.
 
         Raises:
-            ModelLoadError: `CONFIG`: the card names a default prompt that is none of its prompts.
+            ModelLoadError: `CONFIG`: the card's default prompt is not among its prompts.
         """
         return cls(
             context.model.id,
@@ -105,15 +106,15 @@ class TextPreparation:
         )
 
     def sequences(self, items: Sequence[Item], task: Task, places: Sequence[int] = ()) -> Iterator[TokenSequence]:
-        """Make one sequence an item, as they are asked for.
+        """Make one sequence per item, lazily.
 
         Args:
             items: The items.
-            task: What is asked of them.
-            places: Where each stands in the request, for messages; empty where these are all of its items.
+            task: The task of the items.
+            places: Index of each item in the request, for messages; empty if these are all of its items.
 
         Raises:
-            InvalidInput: An item has no text, is too long where cutting was refused, or holds ids that are none.
+            InvalidInput: An item has no text, is too long while truncation is refused, or has invalid ids.
         """
         self._lengths.check(task.options)
         prompt = self.prompts.choose(task, len(items))
@@ -183,7 +184,7 @@ class TextPreparation:
         apart = (content[: len(prefix)], content[len(content) - len(suffix) :])
         if read.text is None or all(map(np.array_equal, apart, (prefix, suffix))):
             return len(prefix), len(suffix)
-        # One of the prompt's tokens became another where it touches the text.
+        # The prompt and the text merged into one token where they touch, so use the tokens of both together.
         return self.tokenizer.around(prompt.wrap(read.text), len(prompt.prefix), len(prompt.suffix))
 
     def _cut(self, where: str, read: _Read, limit: int, around: tuple[int, int], excluded: int, task: Task) -> Ids:

@@ -13,7 +13,7 @@ from sie_text.tokenizer import TextTokenizer
 __all__ = ["Lengths", "assumed_length", "sequence_lengths"]
 
 _STATED_LENGTHS = ("max_position_embeddings", "n_positions")
-"""Where a `config.json` states the length a model was trained on, although its positions may go beyond."""
+"""Keys of `config.json` for the length that a model was trained on, although its positions may go beyond."""
 _ASSUMED_LENGTH = 512
 
 
@@ -25,9 +25,9 @@ class Lengths:
     query: int | None
     document: int | None
     most: int | None
-    """What a request may ask for: what the positions of the model allow, or else the longest of the other lengths."""
+    """Upper bound for requests: the limit of the model's positions, or else the longest of the other lengths."""
     least: int
-    """What a text needs at least: its special tokens and one of its own."""
+    """Tokens that a text needs at least: its special tokens and one of its own."""
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Check the lengths that options ask for.
@@ -59,19 +59,19 @@ def sequence_lengths(
     most: int | None,
     expansion: ExpansionSettings | None = None,
 ) -> tuple[Lengths, str | None]:
-    """Bring together how long texts may be, and say where that is less than somebody asked for, or was assumed.
+    """Combine the limits on the length of texts; report a limit that is assumed, or less than requested.
 
-    As in sentence-transformers, the files' own length counts, and within it what the model's positions allow. A length
-    in the model's config replaces the files' own. Where nobody states one, one is assumed, unlike there: the time of a
-    text grows with the square of its length. Where positions have no end, no request goes beyond these lengths.
+    As in sentence-transformers, the files' own length counts, within the limit of the model's positions. A length in
+    the model's config replaces the files' own. Unlike there, a length is assumed if none is stated: the time of a text
+    grows with the square of its length. If positions are unlimited, no request goes beyond these lengths.
 
     Args:
         config: The model's config.
         card: The facts of the weights' files.
-        settings: What those files say of the transformer.
+        settings: The files' settings of the transformer.
         tokenizer: The model's tokenizer.
-        most: How many tokens the positions of the model allow; None where they have no end.
-        expansion: What queries are expanded to, whose length is theirs then.
+        most: Tokens that the positions of the model allow; None if unlimited.
+        expansion: Expansion of queries, which then sets their length.
 
     Raises:
         ModelLoadError: `CONFIG`: the length leaves no room for a text.

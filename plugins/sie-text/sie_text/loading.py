@@ -1,4 +1,4 @@
-"""What every load of a text model does: read its config and its card, time its stages, and run once to warm up."""
+"""Shared by all loads of text models: reads config and card, times the stages, and runs once to warm up."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SIMILARITIES: Mapping[OutputType, tuple[Similarity, ...]] = {
     "sparse": ("dot", "cosine", "euclidean", "manhattan"),
     "multivector": ("maxsim", "meanmaxsim"),
 }
-"""What sentence-transformers compares each kind of vectors by; the first where the files name none of them."""
+"""Similarities of sentence-transformers for each kind of vectors; the first is the default."""
 
 PROBE_TEXTS = (
     "Where was the treaty signed?",
@@ -60,11 +60,11 @@ PROBE_TEXTS = (
     "Wash the lentils, add twice as much water and a pinch of salt, and let them simmer.",
     "ok",
 )
-"""Short texts of several kinds, a question first, by which a load judges what a precision moves."""
+"""Short texts of several kinds, a question first, by which a load judges the effect of a precision."""
 
 
 WARM_UP = "This text is long enough for classes that join several tokens in one."
-"""What is run once when a model loads."""
+"""Text of the warm-up run at load."""
 
 
 class Stages:
@@ -82,7 +82,7 @@ class Stages:
 
 
 def disable_progress_bars() -> None:
-    """Keep transformers' progress bars, where it is installed, out of the log: each would be a line of its own."""
+    """Keep transformers' progress bars, if it is installed, out of the log: each update would be a line."""
     try:
         from transformers.utils.logging import disable_progress_bar
     except ModuleNotFoundError:
@@ -199,7 +199,7 @@ def similarities(context: LoadContext, *outputs: OutputType) -> dict[OutputType,
 
 
 def matryoshka_dims(config: ModelConfig, card: ModelCard, dims: int) -> tuple[int, ...]:
-    """List the sizes a vector may be cut to, the native one included; empty where nobody declares any.
+    """List the sizes a vector may be cut to, including the native one; empty if none are declared.
 
     The model's config declares them, or else `matryoshka_dimensions` in the weights' `config.json`.
 
@@ -219,13 +219,13 @@ def matryoshka_dims(config: ModelConfig, card: ModelCard, dims: int) -> tuple[in
 
 
 def declared_outputs(config: ModelConfig) -> list[OutputType]:
-    """List the outputs that a model's config declares; none where it leaves them to the weights."""
+    """List the outputs that a model's config declares; empty if it leaves them to the weights."""
     declared = config.tasks.get("encode") or {}
     return [name for name in get_args(OutputType) if declared.get(name) is not None]
 
 
 def missing_outputs(config: ModelConfig, given: Container[OutputType]) -> str | None:
-    """Word which outputs the model's config declares and the weights have no head for; None where they have all."""
+    """Describe declared outputs for which the weights have no head; None if there are none."""
     missing = [name for name in declared_outputs(config) if name not in given]
     if not missing:
         return None

@@ -88,14 +88,14 @@ ENCODER_OPTIONS = (
     SIMILARITY,
     AUTO_MAP,
 )
-"""Of encoders with any of the heads of a `Recipe`."""
+"""Options of encoders with any of the heads of a `Recipe`."""
 
 READ_BY: Mapping[str, frozenset[OutputType]] = {
     "pooling": frozenset({"dense"}),
     "normalize": frozenset({"dense", "multivector"}),
     "max_active_dims": frozenset({"sparse"}),
 }
-"""Which outputs an option changes; a model that gives none of them refuses it. Others change the text of any."""
+"""Outputs that an option changes; a model without any of them refuses it. Other options change the text."""
 
 
 STATIC_OPTIONS = (
@@ -105,12 +105,12 @@ STATIC_OPTIONS = (
     LENGTH,
     SIMILARITY,
 )
-"""Of vectors and weights that are looked up by token: nothing of a request changes how they run."""
+"""Options of vectors and weights that are looked up by token: nothing in a request changes their run."""
 
 
 ACTIVATION_NAMES = ("identity", "sigmoid", "softmax")
 HYPOTHESIS = "This example is {}."
-"""The hypothesis of a label where nobody gives another; that of transformers' pipeline."""
+"""Default hypothesis of a label, as in transformers' pipeline."""
 
 PAIR_OPTIONS = (
     Option(
@@ -164,7 +164,7 @@ PAIR_OPTIONS = (
     LENGTH,
     AUTO_MAP,
 )
-"""Of models that read pairs of texts."""
+"""Options of models that read pairs of texts."""
 
 
 CLASSIFIER_OPTIONS = (
@@ -178,7 +178,7 @@ CLASSIFIER_OPTIONS = (
     LENGTH,
     AUTO_MAP,
 )
-"""Of classifiers of single texts."""
+"""Options of classifiers of single texts."""
 
 
 def refuse_foreign(task: Task, given: Collection[str]) -> None:

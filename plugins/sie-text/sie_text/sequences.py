@@ -1,4 +1,4 @@
-"""What prompts, texts and pairs become: sequences of token ids, and batches of them, packed one after another."""
+"""Sequences of token ids, and packed batches of them: the result of preparing prompts, texts and pairs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class TokenSequence:
     ids: Ids
     """int64 `[tokens]`, special tokens included."""
     types: Ids | None = None
-    """int64 `[tokens]`: the token types of a pair; None where all are 0."""
+    """int64 `[tokens]`: the token types of a pair; None if all are 0."""
     excluded: int = 0
     """How many leading tokens pooling leaves out."""
     truncated: Truncation | None = None
     max_active_dims: int | None = None
-    """How many entries a sparse vector of it keeps; None for what the weights' files say."""
+    """Entries that a sparse vector keeps; None for the weights' own number."""
     query: bool = False
     """Whether it is a query."""
     filled: int = 0
@@ -35,11 +35,11 @@ class TokenSequence:
     attended: bool = True
     """Whether tokens attend to those that expand it."""
     asked: Any = None
-    """What a head's `finish` is to know of the request: it keeps no requests apart."""
+    """Read by `Head.finish`; not part of the batch key."""
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
+        """Bytes in memory."""
         return self.ids.nbytes + (0 if self.types is None else self.types.nbytes)
 
     def unit(self, item: int, key: Hashable) -> Unit:
@@ -77,6 +77,6 @@ class PackedBatch:
 
     @cached_property
     def key_lengths(self) -> Ids | None:
-        """`[sequences]`: how many tokens of each are attended to; None where all are."""
+        """`[sequences]`: how many tokens of each are attended to; None if all are."""
         unseen = [0 if sequence.attended else sequence.filled for sequence in self.sequences]
         return self.lengths - np.array(unseen, dtype=np.int64) if any(unseen) else None

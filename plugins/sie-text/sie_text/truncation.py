@@ -1,7 +1,7 @@
-"""The one rule by which long texts are cut: at either end of the text itself, never in what stands around it.
+"""The rule for cutting long texts: at either end of the text itself, never in the words around it.
 
-A prompt, the words of a template and special tokens are kept whole; where they leave no token for the text, the request
-is refused.
+A prompt, the words of a template and special tokens are kept whole; if they leave no token for the text, the request is
+refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def cuts_start(task: Task, tokenizer: TextTokenizer) -> bool:
 def cut(content: Ids, room: int, *, start: bool, before: int = 0, after: int = 0) -> Ids:
     """Keep `room` tokens of `content`: its first `before` and last `after`, and as many between as there is room for.
 
-    Those between are the last ones where the text is cut at its `start`, and else the first ones. `room` must be above
+    The middle tokens are the last ones if the text is cut at its `start`, and else the first ones. `room` must be above
     `before + after`.
     """
     if len(content) <= room:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from pydantic import BaseModel, ValidationError
 from sie_sdk import wire
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from sie_core.api.body import strict_json
 from sie_core.api.body.negotiation import BodyFormat
@@ -20,7 +20,7 @@ from sie_core.api.fields.body import LIKE
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.http.offload import BodyThreads
-from sie_core.api.request import HEADERS, PEER, Peer, RequestHeaders
+from sie_core.api.request import HEADERS, RequestHeaders
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -59,14 +59,7 @@ async def read_body(
     announced = headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
-    peer: Peer | None = request.scope.get(PEER)
-    data: RawBody | None = None if peer is None else peer.whole_body()
-    if data is None:
-        data = await _received(request, limit, int(announced) if announced.isdecimal() else None, gate, deadline)
-    elif len(data) > limit:
-        raise _too_large(limit)
-    else:
-        _hold(request, gate, len(data))
+    data = await _received(request, limit, int(announced) if announced.isdecimal() else None, gate, deadline)
     if coding is None:
         return data
     body = await unpacked(data, coding, limit, threads)
@@ -84,16 +77,25 @@ async def _received(request: Request, limit: int, announced: int | None, gate: G
     if announced is not None:
         room = announced
         _hold(request, gate, room)
-    # Filled as the parts come: joined at the end in one call, 32 MB would keep everybody else waiting for up to 0.1 s.
-    body = np.empty(room, np.uint8).data
-    size = 0
+    body: memoryview | None = None
+    size, more = 0, True
     try:
         async with asyncio.timeout_at(patience.until) as timer:
-            async for chunk in request.stream():
+            while more:
+                event = await request.receive()
+                if event["type"] == "http.disconnect":
+                    raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.")
+                chunk, more = event.get("body", b""), event.get("more_body", False)
                 start, size = size, size + len(chunk)
                 if size > room:
                     raise _too_large(limit)
                 _hold(request, gate, size)
+                if body is None:
+                    if not more:
+                        return bytes(chunk)
+                    # Filled as the parts come: joined at the end in one call, 32 MB would keep everybody else waiting
+                    # for up to 0.1 s.
+                    body = np.empty(room, np.uint8).data
                 body[start:size] = chunk
                 if patience.renewed(size, now()):
                     timer.reschedule(patience.until)
@@ -101,8 +103,7 @@ async def _received(request: Request, limit: int, announced: int | None, gate: G
         pace = f"{MIN_BODY_PROGRESS} bytes in every {MAX_BODY_PAUSE_S} s and all in {MAX_BODY_S} s"
         message = f"The body was not sent in time: within X-SIE-Timeout-Ms; {pace}."
         raise InferenceError("DEADLINE_EXCEEDED", message) from None
-    except ClientDisconnect:
-        raise InferenceError("CLIENT_CLOSED_REQUEST", "The client went away while it sent the body.") from None
+    assert body is not None
     return bytes(body[:size]) if size <= SMALL else body[:size]
 
 

@@ -10,27 +10,22 @@ from typing import TypeVar
 from starlette.types import Receive
 
 from sie_core.api.http.gate import Gate
-from sie_core.api.request import Peer
 from sie_core.contracts import InferenceError
 
 Answer = TypeVar("Answer")
 
 
-async def answer(
-    asked: Awaitable[Answer], gate: Gate, receive: Receive, deadline: float | None, peer: Peer | None = None
-) -> Answer:
+async def answer(asked: Awaitable[Answer], gate: Gate, receive: Receive, deadline: float | None) -> Answer:
     """Await `asked`, the backend's answer; a client that leaves or a deadline that passes cancels it.
 
-    The work is done in the caller's task; where there is no `peer` to tell that the client leaves, another watches it.
+    The work is done in the caller's task; another watches the client.
 
     Raises:
         InferenceError: What the backend raises; `CLIENT_CLOSED_REQUEST`, `DEADLINE_EXCEEDED`; `QUEUE_UNAVAILABLE` if
             the request was abandoned because the server stops.
     """
     work = Work()
-    client = asyncio.create_task(_watch(receive, work)) if peer is None else None
-    if peer is not None:
-        peer.on_leave(work.leave)
+    client = asyncio.create_task(_watch(receive, work))
     timer = None if deadline is None else _end_at(deadline, work)
     gate.track(work)
     try:
@@ -39,10 +34,7 @@ async def answer(
         raise work.reason() from None
     finally:
         gate.untrack(work)
-        if client is not None:
-            client.cancel()
-        if peer is not None:
-            peer.on_leave(None)
+        client.cancel()
         if timer is not None:
             timer.cancel()
 

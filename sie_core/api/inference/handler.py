@@ -25,7 +25,7 @@ from sie_core.api.inference.reply_headers import reply_headers
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.inference.streamed import response
 from sie_core.api.openapi.descriptions import inference
-from sie_core.api.request import HEADERS, PEER
+from sie_core.api.request import HEADERS
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, LoadWait, ReplyForm
 from sie_core.logs import request_fields
 
@@ -83,8 +83,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         request.scope[ENVELOPE] = operation.envelope
     body, asked = await api.body_threads.run(len(data), partial(_read, api, call, operation, data))
     try:
-        work, peer = operation.run(api.backend, body, asked), request.scope.get(PEER)
-        reply = await answer(work, api.gate, request.receive, call.deadline, peer)
+        reply = await answer(operation.run(api.backend, body, asked), api.gate, request.receive, call.deadline)
     except InferenceError as error:
         if error.param in (None, PROFILE, POOL):  # headers, which the body does not name
             raise

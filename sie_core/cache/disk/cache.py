@@ -159,7 +159,7 @@ class DiskCache:
         """Remove the longest unused repositories but `spared` until the cache, with `size` bytes more, is in `limits`.
 
         Returns:
-            What was removed.
+            The removed repositories.
         """
         removed: list[CachedRepository] = []
         if not self.folder.is_dir():
@@ -323,7 +323,7 @@ def _remove_abandoned(repo: Path, locks: Path) -> None:
 
 
 def _is_locked(file: Path) -> bool:
-    """Whether a process holds a lock of the Hub's client; True where there is no lock file to tell."""
+    """Whether a process holds a lock of the Hub's client; True if there is no lock file to check."""
     if not file.is_file():
         return True
     try:

@@ -1,4 +1,4 @@
-"""The Hub's cache layout on a local disk: where a snapshot lies and whether it is whole. Read only."""
+"""The Hub's cache layout on a local disk: the place of a snapshot, and whether it is complete. Read only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LORA_CONFIG = "adapter_config.json"
 """The file that marks a folder as a LoRA adapter's."""
 
 PARTIAL = ".sie.incomplete"
-"""The ending of a file that is being fetched, of which the next fetch goes on."""
+"""Suffix of partial files; the next fetch resumes them."""
 
 _MODEL_FOLDER = "models--"
 
@@ -71,7 +71,7 @@ def snapshot(cache: Path, repo_id: str, revision: str | None) -> Path | None:
 def write_ref(cache: Path, repo_id: str, revision: str | None, commit: str) -> None:
     """Record which commit a branch or tag (None means `main`) names, unless the cache cannot be written to.
 
-    Nothing is recorded for a revision that cannot be a file's name in the cache, or that is the commit itself.
+    Nothing is recorded for a revision that is no valid file name in the cache, or that is the commit itself.
     """
     name = revision or "main"
     refs = repo_folder(cache, repo_id) / "refs"
@@ -89,7 +89,7 @@ def is_relative_name(name: str) -> bool:
 
 
 def missing(folder: Path, weights: tuple[str, ...] = SAFETENSORS) -> str | None:
-    """Return the name of a file that a model's folder lacks; None where it is complete.
+    """Return the name of a file that a model's folder lacks; None if it is complete.
 
     A snapshot is compared with the file list that the Hub's client recorded (`trees/<commit>.json`). Without one, the
     files that name others (a shard index, `modules.json`) are followed.
@@ -115,7 +115,7 @@ def wanted(name: str, weights: tuple[str, ...] = SAFETENSORS) -> bool:
 
 
 def recorded(folder: Path) -> dict[str, Any]:
-    """Read the list of a commit's files that the Hub's client recorded, by name; empty where there is none."""
+    """Read the file list of a commit that the Hub's client recorded, by name; empty if there is none."""
     record = folder.parent.parent / "trees" / f"{folder.name}.json"
     try:
         return dict(json.loads(record.read_bytes())["files"])

@@ -20,7 +20,7 @@ if sys.platform != "win32":
     import fcntl
 
 LOCKS = Path(".locks", "sie")
-"""Where the lock files are, below the cache. The Hub's client keeps its own locks in `.locks` too."""
+"""Folder of the lock files, below the cache. The Hub's client keeps its own locks in `.locks` too."""
 PULL_WAIT_S = 1800.0
 """How long a pull waits for another process's pull of the same repository."""
 _POLL_S = 0.05
@@ -44,9 +44,9 @@ class Locks:
         self.folder = cache / LOCKS
 
     def share(self, name: str) -> Lease | None:
-        """Take a shared lock on `name`; None where the folder cannot have locks.
+        """Take a shared lock on `name`; None if the folder cannot have locks.
 
-        That is a folder that cannot be written to, or a file system without locks: nothing is removed there.
+        Such a folder cannot be written to, or its file system has no locks; nothing is removed there.
         """
         descriptor = self._open(f"{name}.lease")
         if descriptor is None:
@@ -93,7 +93,7 @@ class Locks:
             os.close(descriptor)
 
     def last_used(self, name: str) -> float | None:
-        """Return when `name` was used last, in seconds since 1970; None where it never was."""
+        """Return when `name` was last used, in seconds since 1970; None if never."""
         try:
             return (self.folder / f"{name}.lease").stat().st_mtime
         except OSError:

@@ -32,11 +32,11 @@ _SHA1 = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The expected size and hash of a file; None where unknown."""
+    """The expected size and hash of a file; None if unknown."""
 
     size: int | None = None
     digest: str | None = None
-    """A SHA-256 (64 digits) or git's blob id (40 digits): the Hub lists one of them for each file."""
+    """A SHA-256 (64 digits) or git's blob id (40 digits): the Hub lists one of the two for each file."""
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ def flush(file: Path) -> None:
 
 
 def read_record(folder: Path) -> Record:
-    """Read the record of a snapshot; an empty one where there is none or it is unreadable."""
+    """Read the record of a snapshot; an empty one if it is missing or unreadable."""
     try:
         held = json.loads(_record_file(folder).read_bytes())
         files = {name: Expected(*each) for name, each in held["files"].items()} if held["files"] else None

@@ -71,5 +71,5 @@ def _create_baked(context: TierContext) -> LocalTier | None:
 
 
 BAKED_TIER = WeightTierFactory(name="baked", order=50, create=_create_baked)
-"""What an image brings, before what was fetched since."""
+"""Weights in the image, asked before the cache of fetched ones."""
 LOCAL_TIER = WeightTierFactory(name="local", order=100, create=_create)

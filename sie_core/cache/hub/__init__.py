@@ -1,1 +1,1 @@
-"""The Hugging Face Hub as a tier: which files, by which requests, at which revision."""
+"""The Hugging Face Hub as a tier: choice of files, revisions and requests."""

@@ -45,7 +45,8 @@ def fetch_files(
         snapshot: The folder of the commit.
         files: By name.
         url: Makes the URL of a name.
-        moved: Called with bytes that are here, including those of an earlier fetch; negative where some were discarded.
+        moved: Called with the number of bytes present, including those of an earlier fetch; negative if some were
+        discarded.
 
     Raises:
         Exception: What the Hub's client raises for a connection or a response; partial files stay.

@@ -21,11 +21,11 @@ LONGEST_PAUSE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HubRetries:
-    """How long transient failures are tried again.
+    """Bounds the retries of transient failures.
 
     Args:
-        budget_s: Seconds of waiting in all. A pause the Hub asks for that exceeds it ends the retries at once.
-        pause_s: The first pause where the Hub names none; doubles each time.
+        budget_s: Total seconds of waiting. A longer pause requested by the Hub ends the retries at once.
+        pause_s: The first pause if the Hub requests none; doubles each time.
         longest_s: The longest such pause.
         sleep: Waits.
     """

@@ -1,4 +1,4 @@
-"""Where weights lie in an object store, and the manifest that names them; docs/operate/weights.md shows both.
+"""The layout of weights in an object store, and the manifest; docs/operate/weights.md shows both.
 
 models/<organisation>/<name>/refs/<branch or tag>          the commit it names, as text
 models/<organisation>/<name>/<commit>/manifest.json        the files with sizes and SHA-256; written last

@@ -61,11 +61,11 @@ class ClusterTier:
         self._local = LocalTier(cache)
 
     def fetch(self, request: WeightRequest) -> Path | None:
-        """Download the requested revision and return its folder; None where the store has none, or for a `peek`.
+        """Download the requested revision and return its folder; None if the store lacks it, or for a `peek`.
 
         Raises:
-            ModelLoadError: `NETWORK`, `CONFIG` where the store refuses the credentials, `STORAGE`, `TIMEOUT`, or
-                `CORRUPT` where its copy is not what its manifest says.
+            ModelLoadError: `NETWORK`, `CONFIG` if the store refuses the credentials, `STORAGE`, `TIMEOUT`, or `CORRUPT`
+                if its copy does not match its manifest.
         """
         if request.peek or not layout.is_repository(request.repo_id):
             return None
@@ -212,7 +212,7 @@ class _Count:
 
 
 def _snapshot(repo: Path, manifest: Manifest) -> Path:
-    """Make a snapshot of complete blobs: at once where there is none, file by file where some files are wrong."""
+    """Make a snapshot of complete blobs: at once if there is none, file by file if some files are wrong."""
     folder = repo / "snapshots" / manifest.commit
     expected = {name: Expected(file.size, file.sha256) for name, file in manifest.files.items()}
     proved = {name: state_of(repo / "blobs" / file.sha256) for name, file in manifest.files.items()}

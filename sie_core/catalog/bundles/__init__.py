@@ -1,1 +1,1 @@
-"""Bundles: which workers serve which models, and the hashes by which machines of a cluster compare what they know."""
+"""Bundles: the assignment of models to workers, and the hashes by which machines of a cluster compare their configs."""

@@ -1,4 +1,4 @@
-"""Changes one model of a registry: what the rest of it holds is kept, so that the cost is that of copying maps."""
+"""Changes one model of a registry and shares the rest, so that the cost is that of copying maps."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def changed_registry(
     epoch: int,
     serves: Callable[[ResolvedModel], bool] = lambda model: True,
 ) -> Registry | None:
-    """Return the registry with one model added, replaced or removed; None where only a whole one can tell.
+    """Return the registry with one model added, replaced or removed; None if the registry must be rebuilt.
 
-    The latter is so where an id is listed twice, or a model says that it cannot be served.
+    A rebuild is needed if an id is listed twice, or a model states that it cannot be served.
 
     Args:
-        registry: As it is.
+        registry: The current registry.
         model_id: The model's id.
-        config: Its config from now on; None removes it.
+        config: The new config; None removes the model.
         bundles: The bundles that serve each of its profiles.
-        epoch: The config service's epoch from now on.
-        serves: Whether a model is served; those that are not count for the hashes alone.
+        epoch: The config service's new epoch.
+        serves: Whether a model is served; the others count only for the hashes.
     """
     catalog = _changed_catalog(registry.catalog, model_id, config, epoch, serves)
     if catalog is None:
@@ -106,7 +106,7 @@ def _changed_epochs(epochs: Mapping[str, int], model_id: str, epoch: int | None)
 def _changed_rows(
     rows: Mapping[str, Mapping[str, str]], model_id: str, config: ModelConfig | None
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return the rows of a bundle with a model's replaced; the very same ones where nothing of them changes."""
+    """Return the rows of a bundle with one model's replaced; the same object if nothing changes."""
     row = None if config is None else config_row(config)
     before = {pool: of_pool[model_id] for pool, of_pool in rows.items() if model_id in of_pool}
     if before == ({} if config is None else {config.pool: row}):

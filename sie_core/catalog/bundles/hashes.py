@@ -12,7 +12,7 @@ from sie_core.contracts import ModelConfig, Profile
 
 
 def bundle_config_hash(configs: Iterable[ModelConfig]) -> str:
-    """Hash the configs that a bundle serves any profile of, as SHA-256 in hex; empty where there are none."""
+    """Hash the configs of which a bundle serves any profile, as SHA-256 in hex; empty if there are none."""
     return hash_rows({config.id: config_row(config) for config in configs})
 
 

@@ -6,7 +6,7 @@ EVERY_MODEL = "*"
 LEFT_OUT = "none"
 """The `spec` of an override whose package is not installed."""
 NAME = "[A-Za-z0-9_-]{1,64}"
-"""What names of bundles match."""
+"""Pattern for names of bundles."""
 DEFAULT_PRIORITY = 100
 DERIVED = ("adapters", "engine")
 """Fields of bundles that were written for another server."""

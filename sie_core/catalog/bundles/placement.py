@@ -1,6 +1,7 @@
-"""Says which bundles serve a model: those that name it, whose plugins register its family, or whose families claim it.
+"""Determines which bundles serve a model: those that name it, whose plugins register its family, or whose families
+claim it.
 
-Families are asked about what a config says of the weights' files; no weights and no model library are needed.
+Families decide from the config's statements on the weights' files; neither weights nor a model library is needed.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from sie_core.contracts import Claim, InferenceError, ModelCard, ModelConfig, Mo
 from sie_core.plugins import PluginReport, PluginSet
 
 ENGINE = "pytorch"
-"""What published clients read as a bundle's `engine`. They know `pytorch` and `candle` alone, and pass over a bundle of
-any other; the adapters of every bundle here are written in Python."""
+"""The `engine` of a bundle that published clients see.
+
+They know only `pytorch` and `candle` and ignore bundles of other engines; the adapters of every bundle here are written
+in Python.
+"""
 MOST_CARDS = 20_000
 """How many different descriptions of weights the claims are kept of."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundleView:
-    """A bundle as the config service tells of it."""
+    """A bundle as reported by the config service."""
 
     name: str
     priority: int
@@ -67,7 +71,7 @@ class Placement:
         ]
 
     def bundles_of(self, model: ResolvedModel) -> tuple[str, ...]:
-        """Name the bundles that serve a model, the one to take first; empty where none does."""
+        """Name the bundles that serve a model, the preferred one first; empty if none does."""
         names = {model.id, model.config.id}
         if _named_family(model) is None:
             names.add(EVERY_MODEL)
@@ -82,7 +86,7 @@ class Placement:
         """Name the bundles that serve each profile of a config.
 
         Raises:
-            InferenceError: `VALIDATION_ERROR`: no bundle serves one of them; `details` say what each bundle lacks.
+            InferenceError: `VALIDATION_ERROR`: no bundle serves one of them; `details` says what each bundle lacks.
         """
         placed = {model.profile.name: (model, self.bundles_of(model)) for model in profiles_of(config)}
         unplaced = [model for model, bundles in placed.values() if not bundles]

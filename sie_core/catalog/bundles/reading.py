@@ -23,11 +23,11 @@ class BundleError(SettingsError):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The plugins that workers of one kind have installed, and models that they serve beyond what these claim."""
+    """The plugins installed on one kind of worker, and further models that it serves."""
 
     name: str
     priority: int = DEFAULT_PRIORITY
-    """Of several bundles that serve a model, the one with the lowest priority is taken; then the first by name."""
+    """If several bundles serve a model, the lowest priority wins, then the first name."""
     plugins: tuple[str, ...] = ()
     """Plugins by entry point or distribution, as in `SIE_PLUGINS`."""
     models: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class BundleFile:
 
     @classmethod
     def read(cls, file: Path) -> BundleFile:
-        """Read a file; the bundle's name is that of its folder where the file gives none.
+        """Read a file; the bundle's name defaults to its folder's.
 
         Raises:
             BundleError: It cannot be read, or a field is wrong.

@@ -1,6 +1,6 @@
-"""The registry: where each model of a catalog is served, and the hashes of what is served, as one immutable value.
+"""The registry: one immutable value with the place of each model of a catalog, and the hashes of what is served.
 
-The config service makes it of its bundles and plugins, a gateway of an export.
+The config service builds it from its bundles and plugins, a gateway from an export.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BundlesOf = Callable[[ResolvedModel], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a model is served."""
+    """The place where a model is served."""
 
     model: ResolvedModel
     bundle: str
@@ -38,7 +38,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Where every model of a catalog is served."""
+    """The places of all models of a catalog."""
 
     catalog: Catalog
     bundles: Mapping[str, BundleView]
@@ -52,7 +52,7 @@ class Registry:
     bundles_hash: str
     config_hashes_hash: str
     rows: Mapping[str, Mapping[str, Mapping[str, str]]]
-    """What the hashes are made of: by bundle, public name of a pool and model."""
+    """Inputs of the hashes, by bundle, public name of a pool and model."""
     _any_case: Mapping[str, str]
     """Listed ids by themselves in lower case."""
     epochs: Mapping[str, int] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Registry:
 
         Args:
             name: The model.
-            bundle: The bundle that is asked for; None for the one with the lowest priority.
+            bundle: The requested bundle; None for the one with the lowest priority.
 
         Raises:
             InvalidInput: `name` cannot be a model, or names another bundle than `bundle`.
@@ -109,11 +109,11 @@ def make_registry(
     """Make the registry of a catalog.
 
     Args:
-        catalog: The models. Those that `SIE_MODEL_FILTER` leaves out have no route and count for the hashes, which
-            every machine of a cluster has to agree on.
+        catalog: The models. Those that `SIE_MODEL_FILTER` excludes have no route, but count for the hashes, on which
+            every machine of a cluster has to agree.
         bundles: Every bundle.
         bundles_of: Names the bundles that serve a model; called once for each.
-        epochs: Of the last change of each config, by id.
+        epochs: Epoch of the last change of each config, by id.
     """
     ordered = sorted(bundles, key=lambda each: (each.priority, each.name))
     rows: dict[str, dict[str, dict[str, str]]] = {bundle.name: defaultdict(dict) for bundle in ordered}

@@ -168,7 +168,7 @@ class Override(Strict):
 
 
 class Environment(Strict):
-    """An environment of its own beside the server's, for a library whose requirements conflict with it."""
+    """A separate environment next to the server's, for a library whose requirements conflict with it."""
 
     requires: Annotated[list[Annotated[str, AfterValidator(_requirement)]], Field(min_length=1)]
     platforms: Annotated[list[PlatformName], Field(min_length=1)] | None = None
@@ -176,7 +176,7 @@ class Environment(Strict):
 
 
 class Platform(Strict):
-    """What an image of one platform stands on; `index` is asked beside the ordinary one, `torch` is exact."""
+    """Pins for the image of one platform: `index` is an additional package index, `torch` an exact version."""
 
     base: Annotated[str, AfterValidator(_base)] | None = None
     index: Annotated[str, AfterValidator(_index)] | None = None

@@ -19,7 +19,7 @@ LOOK_S = 1.0
 
 
 def stamp_of(folder: Path) -> Hashable:
-    """Return a value that differs between any two states of a folder of bundles; None where it cannot be listed."""
+    """Return a value that differs between any two states of a folder of bundles; None if it cannot be listed."""
     try:
         return frozenset(seen for each in folder.iterdir() if (seen := _seen(each / FILE)) is not None)
     except OSError:
@@ -53,7 +53,7 @@ class BundlesWatch:
             await self.look()
 
     async def look(self) -> None:
-        """Look once, and follow a change that has settled; what is refused is told once, and tried again."""
+        """Look once, and follow a settled change; report a refused one once, and retry it."""
         stamp = await on_thread("sie-bundles", lambda: stamp_of(self.folder))
         settled, self._last = stamp == self._last, stamp
         if stamp == self.stamp:

@@ -1,4 +1,4 @@
-"""Which model ids and profile names are well formed.
+"""Checks the form of model ids and profile names.
 
 A well-formed id is safe as a part of a path below a folder.
 """

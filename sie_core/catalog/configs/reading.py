@@ -70,7 +70,7 @@ def parse_config(data: object, *, source: str, folder: Path | None, text: str = 
     Args:
         data: What its YAML says.
         source: Its path or URL, for messages.
-        folder: What paths of weights in it are relative to; None where it lies in no folder of this machine.
+        folder: Base of relative paths of weights; None if the config is in no folder of this machine.
         text: The YAML.
 
     Raises:
@@ -170,7 +170,7 @@ def _output_types(runtime: Mapping[str, Any], where: str) -> tuple[str, ...] | N
 
 
 def describe_problems(error: ValidationError, text: str = "") -> list[str]:
-    """Write a line for each wrong field: its path, its value and what is allowed, and where an unknown one stands."""
+    """Write a line for each wrong field: path, value, what is allowed, and the position of an unknown one."""
     return [_line(problem, text) + describe_problem(problem) for problem in error.errors(include_url=False)]
 
 

@@ -59,7 +59,7 @@ class VectorTask(Strict):
 
 
 class EncodeTask(Strict):
-    """What `encode` returns."""
+    """Outputs of `encode`."""
 
     dense: VectorTask | None = None
     sparse: VectorTask | None = None
@@ -76,7 +76,7 @@ class Tasks(Strict):
 
 
 class Inputs(Strict):
-    """What an item may hold."""
+    """Kinds of input that an item may hold."""
 
     text: bool = True
     image: bool = False
@@ -93,7 +93,7 @@ class AdapterOptions(Strict):
 
 
 class AdaptiveBatching(Strict):
-    """Accepted for existing folders; the batch former here needs no tuning by model."""
+    """Accepted for existing folders; the scheduler needs no tuning by model."""
 
     enabled: bool | None = None
     target_p50_ms: float | None = None
@@ -123,7 +123,7 @@ class ProfileFile(Strict):
 
 
 ModuleEntry = str | Annotated[dict[str, FreeMap], Field(min_length=1, max_length=1)]
-"""A class of `modules.json` as it is written there, or a map of that class to its own config."""
+"""A class as `modules.json` names it, or a map from the class to its own config."""
 
 
 class WeightsFile(Strict):
@@ -143,7 +143,7 @@ class PickleFile(Strict):
 
 
 class LoraFile(Strict):
-    """Where the weights of a LoRA adapter come from; an empty map means the repository of the adapter's name."""
+    """Source of a LoRA adapter's weights; an empty map means the repository of the adapter's name."""
 
     hf_id: str | None = None
     hf_revision: str | None = None

@@ -47,8 +47,10 @@ class Catalog:
     configs: Mapping[str, ModelConfig] = field(default_factory=dict)
     """Every config by its id, those that `SIE_MODEL_FILTER` leaves out too."""
     config_epoch: int | None = None
-    """The config service's epoch of these configs; None where there is no config service. `epoch` counts the snapshots
-    of this process."""
+    """The config service's epoch of these configs; None without a config service.
+
+    `epoch` counts the snapshots of this process.
+    """
 
     def models(self) -> list[ResolvedModel]:
         """List every model, ordered by id."""
@@ -56,7 +58,7 @@ class Catalog:
 
     @property
     def note(self) -> str | None:
-        """Name the files with problems, for clients; None where there are none."""
+        """Name the files with problems, for clients; None if there are none."""
         names = sorted({problem.source.rpartition("/")[2] for problem in self.problems})
         return f"model configs not served as they are written: {', '.join(names)}; the log says why" if names else None
 
@@ -66,7 +68,7 @@ class Catalog:
         return self.absent + (f" {self.note[0].upper()}{self.note[1:]}." if self.note else "")
 
     def fault(self, model_id: str) -> str | None:
-        """Say why a model is not served whose config has a mistake; None where no such config states its id."""
+        """Describe the mistake in a model's config that keeps it from being served; None if there is none."""
         for problem in self.problems:
             stated = problem.model
             if stated and stated not in self.configs and (model_id == stated or model_id.startswith(f"{stated}:")):
@@ -98,7 +100,7 @@ class Catalog:
         return found
 
     def plus(self, configs: Iterable[ModelConfig]) -> Catalog:
-        """Return the next snapshot, with models added whose ids are not taken; this one where there are none."""
+        """Return the next snapshot, with the models added whose ids are free; this one if there are none."""
         new = {config.id: config for config in configs if config.id not in self.configs}
         if not new:
             return self

@@ -1,4 +1,4 @@
-"""Reads YAML that others write: safe types alone, no key twice, and a bound on what its aliases expand to."""
+"""Reads untrusted YAML: safe types only, no duplicate keys, bounded expansion of aliases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_NODES = 100_000
 MOST_CHARACTERS = 2**22
 """The most characters of all of its values then."""
 MOST_LEVELS = 100
-"""How deep maps and lists may nest; those who read the JSON of it allow more."""
+"""Bound on the nesting of maps and lists; readers of its JSON allow more."""
 
 
 class YamlFault(Exception):
@@ -75,13 +75,13 @@ def load_yaml(content: bytes) -> object:
     """Return the value of a YAML document.
 
     Raises:
-        YamlFault: It is no YAML in UTF-8, nests deeper than `MOST_LEVELS`, holds a value that cannot be read, gives a
-            key twice, or its aliases expand to more than `MOST_NODES` values or `MOST_CHARACTERS` characters.
+        YamlFault: It is not YAML in UTF-8, nests deeper than `MOST_LEVELS`, holds an unreadable value, repeats a key,
+            or its aliases expand to more than `MOST_NODES` values or `MOST_CHARACTERS` characters.
     """
     try:
         text = content.decode("utf-8")
         if sum(map(content.count, _OPENINGS)) <= MOST_OPENINGS:
-            with contextlib.suppress(yaml.YAMLError):  # libyaml says otherwise what is wrong, and where.
+            with contextlib.suppress(yaml.YAMLError):  # libyaml words the fault differently and gives another position
                 return _value(_FastLoader(text))
         return _value(_Loader(text))
     except yaml.YAMLError as error:
@@ -101,7 +101,7 @@ def load_yaml(content: bytes) -> object:
 
 
 def line_of(content: bytes, path: Iterable[str | int]) -> int:
-    """Return the line, from 1, of a value of a document that loads: of the nearest that holds it where it is not there.
+    """Return the line, counted from 1, of a value of a valid document, or of its nearest existing ancestor.
 
     Args:
         content: The document.
@@ -136,7 +136,7 @@ def _value(loader: _Loader | _FastLoader) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """What a node comes to with aliases expanded."""
+    """The size of a node with aliases expanded."""
 
     values: int = 1
     characters: int = 0
@@ -144,7 +144,7 @@ class _Extent:
 
 
 def _bound(node: yaml.Node) -> None:
-    """Refuse a document whose aliases expand to too much, that holds itself, or that nests too deep."""
+    """Refuse a document that expands to too much, contains itself, or nests too deep."""
     extent = _extent(node, {})
     if extent.levels > MOST_LEVELS:
         raise YamlFault(f"cannot be read: it nests too deep; {MOST_LEVELS} levels are allowed")

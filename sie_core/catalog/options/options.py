@@ -36,7 +36,7 @@ MISSPELT: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class EffectiveOptions:
-    """The options of one request over those of the profile, checked; None means that neither gives one."""
+    """A request's options merged over the profile's, checked; None means that neither gives one."""
 
     profile: Profile
     """The profile whose `runtime` applies: the model's, or the one `options.profile` selects."""
@@ -81,7 +81,7 @@ def resolve_options(
         model: The model, at its profile.
         request: What the client sent as `options`.
         operation: What the client asks for; a profile's options of other operations are ignored.
-        adapter_does: The adapter's operation, where it is another one; its options apply then.
+        adapter_does: The adapter's operation, if it differs; the profile's options for it apply then.
         postprocessors: All that are installed, by name.
         wishes: Further options, which those of the request override; unknown ones are ignored.
         demands: Further options, which override those of the request; unknown ones are refused.
@@ -89,8 +89,8 @@ def resolve_options(
         takes_lora: Whether the model takes LoRA adapters; otherwise no message suggests the option.
 
     Raises:
-        InvalidInput: An option is unknown, of the wrong type, out of range, or only read when the model loads, or a
-            demand is of another operation or family; `param` is `options.<name>` and the message names what is allowed.
+        InvalidInput: An option is unknown, of the wrong type, out of range, or only read at load, or a demand belongs
+            to another operation or family. `param` is `options.<name>` and the message names the allowed values.
     """
     given = _one_spelling({str(name): value for name, value in request.items()})
     profile = _select_profile(family, model, given.pop(SELECT_PROFILE, None), postprocessors)
@@ -124,9 +124,9 @@ def check_profile(
 ) -> tuple[str, ...]:
     """Check a profile's options when its model loads; return the names of unknown ones, for the caller to report.
 
-    Unknown options are accepted only where the config was not written for this family: where it names another adapter,
-    or none and the option is not one of the family's, misspelt. `config` is named by the error, with the line;
-    `elsewhere` are the names of all families' options.
+    Unknown options are accepted only if the config was written for another family: it names another adapter, or it
+    names none and the option is not a misspelling of one of this family's. The error names `config` with the line;
+    `elsewhere` holds the names of all families' options.
 
     Raises:
         ModelLoadError: `CONFIG`: a value is wrong, or the config names this family and an option it does not know.

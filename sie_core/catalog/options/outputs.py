@@ -1,4 +1,4 @@
-"""Which outputs of a model a request gets: their types, their size and their dtype."""
+"""Resolves the outputs of a request: types, sizes and dtypes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_DTYPE = "float32"
 DEFAULT_OUTPUT: OutputType = "dense"
 OUTPUT_TYPES: tuple[OutputType, ...] = get_args(OutputType)
 PREFERENCE: tuple[OutputType, ...] = ("multivector", "dense", "sparse")
-"""The vectors that `score` compares where the request names none: the first of these that the model gives."""
+"""Vectors that `score` compares if the request names none: the first of these that the model gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class OutputChoice:
     model: str
     facts: ModelFacts
     notes: Mapping[str, str]
-    """What the model says of outputs it does not give, by their name."""
+    """The model's reasons for outputs that it does not give, by output."""
 
     def names(self) -> tuple[OutputType, ...]:
         """Choose the outputs of `encode`, or the one that `score` compares for a model without scores of its own."""
@@ -84,7 +84,7 @@ class OutputChoice:
         return tuple(name for name in OUTPUT_TYPES if name in asked)
 
     def _compared(self) -> OutputType:
-        # Where a profile returns derived outputs only (MUVERA), scores compare the outputs they are derived from.
+        # If a profile returns derived outputs only (MUVERA), scores compare their sources.
         have, asked, param = self._allowed() or list(self.facts.outputs), self.options.output_types, "output_types"
         if self.request.options.get(param) is None or asked is None:
             found = next((name for name in PREFERENCE if name in have), None)

@@ -1,4 +1,4 @@
-"""The options of postprocessors: one that turns it on, and one of a profile's `loadtime` with its parameters.
+"""The options of postprocessors: one that enables it, and one of a profile's `loadtime` with its parameters.
 
 They belong to no family, and no adapter gets them.
 """
@@ -33,7 +33,7 @@ def profile_options(postprocessors: Iterable[Postprocessor]) -> Iterator[Option]
 
 
 def parameters_of(postprocessor: Postprocessor, profile: Profile) -> Mapping[str, Any]:
-    """Return a postprocessor's parameters as a profile gives them; empty where it gives none."""
+    """Return a postprocessor's parameters from a profile; empty if the profile has none."""
     return profile.loadtime.get(config_name(postprocessor)) or {}
 
 

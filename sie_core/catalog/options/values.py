@@ -23,7 +23,7 @@ def takes_text(option: Option) -> bool:
 
 
 def value_problem(option: Option, value: Any) -> str | None:
-    """Describe what is wrong with `value` for `option`, the value first; None where nothing is."""
+    """Describe the fault of `value` for `option`, the value first; None if it is valid."""
     allowed = option.type if isinstance(option.type, tuple) else (option.type,)
     if not any(_is(value, kind) for kind in allowed):
         return f"is {short(value)}; allowed: {kinds(option)}."

@@ -1,1 +1,1 @@
-"""Where model configs come from: local folders, object stores, weights without a config; and the watcher of changes."""
+"""Sources of model configs: local folders, object stores, weights without a config; and the watcher of changes."""

@@ -26,7 +26,7 @@ class ExportedModel:
 
     id: str
     content: Mapping[str, Any]
-    """What its YAML says."""
+    """Content of its YAML."""
     text: str
     """Its YAML."""
     bundles: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -172,9 +172,9 @@ def _exported(config: ModelConfig, registry: Registry, source: str) -> dict[str,
 
 
 def exported_content(config: ModelConfig) -> Mapping[str, Any]:
-    """Return what a config says, with where its weights lie: paths relative to its own folder are made absolute.
+    """Return a config's content with absolute paths of weights, which are relative to its own folder.
 
-    Others have no such folder; they need the weights under the same path.
+    Other machines do not have that folder; they need the weights under the same path.
     """
     content = dict(config.content)
     if config.weights_path is not None:

@@ -53,7 +53,7 @@ def passed_over(models_dir: Path) -> Iterator[tuple[Path, str]]:
 
 
 def undescribed(folder: Path) -> str | None:
-    """Say that a folder holds weights and nothing that describes them; None where it is none such."""
+    """Report that a folder holds weights without any description; None otherwise."""
     if holds_model(folder) or not (file := _weights_in(folder)):
         return None
     return (
@@ -93,7 +93,7 @@ def cached_models(cache: Path, others: tuple[str, ...] = ()) -> Iterator[ModelCo
 
 
 def cached_model(cache: Path, repo_id: str, others: tuple[str, ...] = ()) -> ModelConfig | None:
-    """Return the model of one repository of a Hub cache, as `cached_models` finds them; None where it has none."""
+    """Return the model of one repository of a Hub cache, as `cached_models` finds them; None if it has none."""
     formats = (SAFETENSORS, others) if others else (SAFETENSORS,)
     folder = hub_layout.snapshot(cache, repo_id, None) if is_model_id(repo_id) else None
     if folder is None or not holds_model(folder):

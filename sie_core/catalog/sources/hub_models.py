@@ -1,7 +1,7 @@
 """Models of the Hub that no config names: looked up when a request, or a setting, first names one.
 
-The local cache is looked into first, so that weights pulled while a server runs are found. Of the Hub's files only
-those that describe the model are read, and a family must claim it before anything large is fetched.
+The local cache is looked into first, so that weights pulled while a server runs are found. Only files that describe the
+model are read from the Hub, and a family must claim it before anything large is fetched.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ class HubModels:
         self._free = asyncio.Semaphore(LOOKUPS_AT_ONCE)
 
     async def find(self, model_id: str, catalog: Catalog, *, named: bool) -> ModelConfig | None:
-        """Look up a model that the catalog has not.
+        """Look up a model outside the catalog.
 
         Args:
             model_id: Its id.
             catalog: The snapshot in force.
-            named: Whether the operator names it, and not a client.
+            named: Whether the operator names it, not a client.
 
         Returns:
-            Its config; None where no Hub can have a model of this id, a setting leaves it out, or its own config has a
+            Its config; None if no Hub can have a model of this id, a setting excludes it, or its own config has a
             mistake.
 
         Raises:
-            InferenceError: `MODEL_NOT_FOUND` with what adds the model, `MODEL_LOADING` while the Hub does not answer,
-                `MODEL_LOAD_FAILED` where it cannot be served, or the Hub does not have what the operator named.
+            InferenceError: `MODEL_NOT_FOUND` with how to add the model; `MODEL_LOADING` while the Hub does not answer;
+                `MODEL_LOAD_FAILED` if it cannot be served, or the Hub lacks what the operator named.
         """
         kept_out = model_id in catalog.unserved or model_id in catalog.configs or catalog.fault(model_id)
         if not is_hub_id(model_id) or kept_out or self._settings.model_filter:

@@ -66,7 +66,7 @@ class LocalFolder:
         return passed_over(self._folder)
 
     def _find(self, look: Callable[[Path], Found]) -> Found | None:
-        """Return what `look` finds in the folder; None where it is missing and held no files before."""
+        """Return what `look` finds in the folder; None if it is missing and held no files before."""
         try:
             found = look(self._folder)
             device = os.stat(f"{self._folder}/.").st_dev  # noqa: PTH116 - a Path drops the dot, which asks for search

@@ -60,7 +60,7 @@ class StoreFolder:
             return [each for each in self._store.list("", below=False) if each.key.endswith((".yaml", ".yml"))]
 
     def _fetch(self, listed: StoredObject) -> ConfigFile | None:
-        """Read one config; None where it has just been removed."""
+        """Read one config; None if it has just been removed."""
         source = f"{self._store.url}/{listed.key}"
         try:
             if listed.size > LARGEST_CONFIG:

@@ -39,8 +39,8 @@ class CatalogWatch:
         rebuild: Builds the snapshot after the given one; called on a thread of its own.
         current: Returns the snapshot in force.
         replace: Puts a new one in force.
-        tell: Called with the reason why the folder is not followed, fit for a client, and with None once it is again.
-        hung_s: Seconds after which a folder that does not answer is reported like one that cannot be read.
+        tell: Called with a reason fit for clients when the folder cannot be followed, and with None once it can again.
+        hung_s: Seconds after which a folder that does not answer is reported as unreadable.
     """
 
     folder: ModelsFolder

@@ -39,9 +39,9 @@ def check(
     index: str | None,
     no_registry: bool,
 ) -> None:
-    """Say what is wrong with the bundle NAME: plugins, models, settings, overrides, versions, licences.
+    """Check the bundle NAME: plugins, models, settings, overrides, versions, licences.
 
-    Exits with 1 where something is wrong; what an operator should know besides is a note.
+    Exits with 1 if something is wrong; other findings for an operator are notes.
     """
     from sie_core.defaults import BUILTINS
 

@@ -1,4 +1,4 @@
-"""What the commands on one bundle share: finding its file, and the options that say where wheels are."""
+"""Shared by the commands on one bundle: finding its file, and the options that name the folder of wheels."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ NAME = click.argument("name", metavar="[NAME]", required=False)
 
 
 def open_bundle(name: str | None) -> BundleFile:
-    """Read a bundle by name or path; the folder's default where none is given.
+    """Read a bundle by name or path; by default the folder's default bundle.
 
     Raises:
-        BundlingError: There is none.
+        BundlingError: It does not exist.
         BundleError: A field is wrong.
     """
     folder = read_settings().bundles_dir or shipped_bundles()
@@ -56,7 +56,7 @@ def open_bundle(name: str | None) -> BundleFile:
 
 
 def wheels_folder(given: Path | None) -> Path:
-    """Return the folder of our wheels; build them where none is given.
+    """Return the folder of our wheels; build them if none is given.
 
     Raises:
         BundlingError: They cannot be built.

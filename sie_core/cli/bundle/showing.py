@@ -1,4 +1,4 @@
-"""`sie bundle show` and `list`: what bundles are, what they serve, and what their locks hold."""
+"""`sie bundle show` and `list`: bundles, the models they serve, and the contents of their locks."""
 
 from __future__ import annotations
 

@@ -79,10 +79,10 @@ def _row(cache: DiskCache, each: CachedRepository) -> dict[str, object]:
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @click.option("--revision", help="A commit, branch or tag of repositories that no config names.")
 def pull(models: Sequence[str], revision: str | None) -> None:
-    """Fetch the weights of each MODEL, and of the LoRA adapters its config declares, before anybody asks.
+    """Fetch the weights of each MODEL and of the LoRA adapters its config declares, before the first request.
 
-    MODEL is an id of the catalog or of a repository. Where SIE_CLUSTER_CACHE_FILL is set, the cluster cache gets what
-    it has not.
+    MODEL is the id of a catalog model or of a repository. If SIE_CLUSTER_CACHE_FILL is set, weights that the cluster
+    cache lacks are copied to it.
     """
     parts = gather()
     failed = [model for model in models for each in _wanted(parts, model, revision) if not _pull(parts, *each)]
@@ -152,8 +152,8 @@ def _faults(cache: DiskCache, folder: Path) -> dict[str, str]:
 def prune(repositories: Sequence[str], max_bytes: int | None) -> None:
     """Remove each REPOSITORY, or the longest unused until the local cache is within its limits.
 
-    What any process uses stays, and so does what other tools stored in a cache that SIE_LOCAL_CACHE does not name,
-    unless it is named here.
+    Weights in use by any process stay. If SIE_LOCAL_CACHE does not name the cache, weights stored by other tools stay
+    too, unless named here.
     """
     cache = _cache()
     if not repositories:

@@ -1,4 +1,4 @@
-"""What `sie cache pull` fetches for a config, and its line of progress."""
+"""Finds the repositories that `sie cache pull` fetches for a config, and writes its progress line."""
 
 from __future__ import annotations
 

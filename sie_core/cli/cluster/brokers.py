@@ -19,7 +19,7 @@ NAME = r"[A-Za-z0-9_\-]+"
 
 
 def broker_commands() -> dict[str, click.Command]:
-    """Give a command for each URL scheme whose plugin writes configurations; none where plugins cannot be found."""
+    """Make a command for each URL scheme whose plugin writes configurations; none if plugins cannot be found."""
     with suppress(click.ClickException):
         transports = find_plugins(read_settings()).queue_transports
         return {
@@ -56,10 +56,10 @@ def _command(scheme: str, configure: Callable[[BrokerPlan], str]) -> click.Comma
         folder: Path,
         out: Path,
     ) -> None:
-        """Write the configuration of a broker: a user for each role, which may do its part and nothing else.
+        """Write the configuration of a broker with a user for each role, limited to its part.
 
-        A gateway publishes work and reads its own inbox; a worker pulls from its pool, answers gateways and tells of
-        itself; the config service alone tells of changes, and makes the queues, as `sie cluster queues` does by its
+        A gateway publishes work and reads its own inbox. A worker pulls from its pool, answers gateways and reports its
+        state. Only the config service announces changes and creates the queues, as `sie cluster queues` does with its
         user. Passwords are random; the file names them.
         """
         import re

@@ -35,19 +35,20 @@ def command() -> None:
 @command.command("queues")
 @click.option("--pool", "pools", multiple=True, metavar="POOL", help="A queue pool; unset: SIE_POOL.")
 def queues(pools: tuple[str, ...]) -> None:
-    """Make the queues at the broker of SIE_NATS_URL, or change them to what this release wants.
+    """Create the queues and stores at the broker of SIE_NATS_URL, or update them to this release.
 
-    Where users have permissions, those of gateways and workers may not: run it as the user of the config service.
+    If users have permissions, run it as the user of the config service: gateways and workers may not create queues.
     """
     with program() as (settings, plugins):
         import asyncio
 
+        from sie_core.cluster.queue.access import STORES
         from sie_core.cluster.queue.access import queues as queues_of
         from sie_core.cluster.queue.broker import declare_queues, transport_maker
 
         described = queues_of(pools or (settings.pool,))
-        asyncio.run(declare_queues(transport_maker(settings, plugins), described))
-    click.echo("\n".join(queue.name for queue in described))
+        asyncio.run(declare_queues(transport_maker(settings, plugins), described, STORES))
+    click.echo("\n".join((*(queue.name for queue in described), *STORES)))
 
 
 @command.command("up")

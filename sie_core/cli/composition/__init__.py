@@ -1,1 +1,1 @@
-"""What commands share: settings and plugins in force, the parts made of them, and a try-out of those."""
+"""Shared by the commands: settings and plugins in force, the parts made of them, and a checkup."""

@@ -1,4 +1,5 @@
-"""Tries what plugins registered, as far as that needs no model: what fails is named before a request meets it.
+"""Tries what plugins registered, as far as possible without a model, so that faults are named before a request meets
+them.
 
 Faults are noted in the `PluginSet`.
 """

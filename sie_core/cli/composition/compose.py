@@ -1,4 +1,4 @@
-"""What every command starts with: the settings in force and the plugins they allow.
+"""The start of every command: reads the settings in force and loads the plugins they allow.
 
 This is the only place that names the built-in plugins.
 """
@@ -88,5 +88,5 @@ def announce(told: Announcement, *, as_json: bool) -> None:
         click.echo(told.text())
     except OSError as error:
         log.warning("%s; stdout cannot be written to (%s)", told.headline, error.strerror)
-        # What it holds of this line would be written again at the end, and fail the process.
+        # Text buffered for this line would be written again at exit, and fail the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

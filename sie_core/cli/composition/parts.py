@@ -1,4 +1,4 @@
-"""What every command of `sie models` looks at: settings, plugins, the catalog and the chain of weight tiers."""
+"""The parts that the commands of `sie models` read: settings, plugins, the catalog and the chain of weight tiers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sie_core.settings import Settings, SettingsError
 
 
 class Parts(NamedTuple):
-    """What the commands look at."""
+    """The parts that the commands read."""
 
     settings: Settings
     plugins: PluginSet
@@ -28,7 +28,7 @@ class Parts(NamedTuple):
         """Find a model by its id.
 
         Raises:
-            ClickException: There is none; names the nearest.
+            ClickException: It does not exist; the message names the nearest.
         """
         try:
             return self.catalog.resolve(model_id)
@@ -47,7 +47,7 @@ def gather() -> Parts:
         BadSettings: They cannot be used.
     """
     settings = read_settings()
-    # The output tells what is wrong with a plugin or a config; the log need not tell it again.
+    # The output reports faults of plugins and configs, so the log does not repeat them.
     configure_logging("CRITICAL", as_json=settings.log_json)
     plugins = find_plugins(settings)
     try:

@@ -27,14 +27,14 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
     """Give a block the settings in force and the plugins they allow.
 
     Args:
-        errors: Those of the block whose message is enough for who started the program, beside the usual ones.
-        computes: Whether numeric libraries run in this process: they are to be imported in the block, as they count
-            threads out when they are.
-        options: Of the command line, by settings.
+        errors: Further exceptions of the block that are shown by their message alone.
+        computes: Whether numeric libraries run in this process. They must be imported in the block, because they count
+            threads at import.
+        options: Options of the command line, by setting.
 
     Raises:
         BadSettings: A setting or the set of plugins cannot be used.
-        ClickException: What is told of any other of these errors.
+        ClickException: One of `errors`, by its message.
     """
     collect_seldom()  # first: imports alone would start dozens of passes
     bound_arenas()

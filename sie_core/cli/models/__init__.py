@@ -1,3 +1,3 @@
-"""`sie models`: what the catalog holds, what is pinned, and what a server says of its models."""
+"""`sie models`: the catalog's models, pinned weights, and the state of a server's models."""
 
 from sie_core.cli.models.commands import command as command

@@ -1,6 +1,6 @@
-"""`sie models`: what the catalog holds, where the weights are, and which family serves a model and why.
+"""`sie models`: the catalog's models, the place of their weights, and the family that serves each, with reasons.
 
-It only prints; finding out is the affair of `sie_core.catalog` and `sie_core.cache`.
+It only prints; `sie_core.catalog` and `sie_core.cache` find out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ command.add_command(status)
 @ALL
 @JSON
 def list_models(every: bool, as_json: bool) -> None:
-    """List the models that need nothing fetched: what each answers, where its weights are, what served it last."""
+    """List the models that need no fetch, with the operations, the place of the weights, and what last served each."""
     parts = gather()
     with stdout_to_stderr():
         device = _device(parts)
@@ -186,7 +186,7 @@ def _none(device: Device, problem: str) -> dict[str, Any]:
 
 
 def _served(model: ResolvedModel, weights: Path, parts: Parts, device: Device) -> str | None:
-    """Name the precision and the runner that the last load on this machine ended with; None where none is known."""
+    """Name the precision and the runner of the last load on this machine; None if unknown."""
     kept = kept_choices(parts.settings, parts.plugins, weights).recall(SERVED, served_setup(model, device))
     return None if kept is None else kept.chosen
 

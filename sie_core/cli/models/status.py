@@ -1,4 +1,4 @@
-"""`sie models status`: what a running server holds: each model's state, its memory and when it was last asked for."""
+"""`sie models status`: state, memory and last use of each model of a running server."""
 
 from __future__ import annotations
 

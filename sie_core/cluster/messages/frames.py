@@ -33,6 +33,10 @@ class FrameError(ValueError):
     """Bytes that are no frame, or one of another version; the message names what is wrong and holds nothing of them."""
 
 
+class NewerFrame(FrameError):
+    """Bytes that a newer release wrote, which this one cannot read; a process of that release can."""
+
+
 def encode(head: Mapping[str, Any], sections: Sequence[bytes | memoryview] = ()) -> bytes:
     """Write a frame.
 
@@ -124,6 +128,8 @@ def _lengths(frame: bytes | memoryview) -> tuple[int, ...]:
     magic, version, sections = _START.unpack_from(frame)
     if magic != MAGIC:
         raise FrameError("the bytes do not begin as a frame does")
+    if version > VERSION:
+        raise NewerFrame(f"version {version} is newer than {VERSION}, which this process reads; upgrade it")
     if version != VERSION:
         raise FrameError(f"version {version} is not {VERSION}, which this process reads; run one release everywhere")
     if sections > MOST_SECTIONS:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sie_sdk.wire import WireError, pack, pack_each, pack_with_arrays, unpack
 
-from sie_core.cluster.messages.frames import FrameError
+from sie_core.cluster.messages.frames import FrameError, NewerFrame
 from sie_core.contracts import InferenceRequest, Item, LoadWait, Media, ReplyForm
 
 OF_THE_HEAD = frozenset(
@@ -100,11 +100,11 @@ def read_request(
         place: Of `LoadWait`; None: there is always one.
 
     Raises:
-        FrameError: It is not what these functions write.
+        FrameError: It is not what these functions write. `NewerFrame`: it has a field that only a newer release knows.
     """
     told = _map(shared)
     if unknown := sorted(told.keys() - _KNOWN):
-        raise FrameError(f"the request has a field {unknown[0][:64]!r}, which this process does not know")
+        raise NewerFrame(f"the request has a field {unknown[0][:64]!r}, which this process does not know")
     left = head.get("left_s")
     try:
         shared_fields: dict[str, Any] = {name: tuple(told[name]) if name in TUPLES else told[name] for name in told}

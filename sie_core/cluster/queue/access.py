@@ -21,6 +21,8 @@ from sie_core.cluster.queue.subjects import (
 from sie_core.contracts import Access, QueueSettings
 
 GATEWAY, WORKER, CONFIG = "gateway", "worker", "config"
+STORES = (FACTS, POOLS, SNAPSHOTS)
+"""Every key-value store of a cluster."""
 
 
 def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
@@ -69,8 +71,8 @@ def worker_access(pool: str, name: str | None = None) -> Access:
 
 
 def config_access(pools: Sequence[str]) -> Access:
-    """Say what the config service does: it alone tells of changes and keeps their snapshot, and makes the queues."""
-    return Access(CONFIG, sends=(EVERY_CONFIG,), declares=queues(pools), keeps=(SNAPSHOTS,))
+    """Say what the config service does: it alone tells of changes, and it makes queues and stores."""
+    return Access(CONFIG, sends=(EVERY_CONFIG,), declares=queues(pools), declares_stores=STORES, keeps=(SNAPSHOTS,))
 
 
 def queues(pools: Sequence[str]) -> tuple[QueueSettings, ...]:

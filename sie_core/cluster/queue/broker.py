@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from sie_core.contracts import ConnectionState, PluginError, QueueError, QueueSettings, QueueTransport
 from sie_core.plugins import PluginSet
@@ -79,8 +80,8 @@ async def open_transport(make: Make, on_state: Callable[[ConnectionState], None]
             return transport
 
 
-async def declare_queues(make: Make, queues: Sequence[QueueSettings]) -> None:
-    """Make queues, or change them to what is described, however long the broker is away.
+async def declare_queues(make: Make, queues: Sequence[QueueSettings], stores: Sequence[str] = ()) -> None:
+    """Make queues and key-value stores, or change them to what is wanted, however long the broker is away.
 
     Raises:
         QueueError: `DENIED`: this user may not. `CONFIG`: what differs cannot be changed.
@@ -88,38 +89,40 @@ async def declare_queues(make: Make, queues: Sequence[QueueSettings]) -> None:
     transport = await open_transport(make, lambda _: None)
     try:
         for queue in queues:
-            await _declare(transport, queue)
+            await _until_made(f"the queue {queue.name}", partial(transport.declare_queue, queue))
+        for store in stores:
+            await _until_made(f"the store {store}", partial(transport.key_value, store))
     finally:
         await transport.close()
 
 
-async def _declare(transport: QueueTransport, queue: QueueSettings) -> None:
+async def _until_made(what: str, make: Callable[[], Awaitable[object]]) -> None:
     told = ""
     while True:
         try:
-            await transport.declare_queue(queue)
+            await make()
         except QueueError as error:
             if error.failure != "UNAVAILABLE":
                 raise
             if str(error) != told:
                 told = str(error)
-                log.warning("the queue %s is not made yet, and tried again: %s", queue.name, told)
+                log.warning("%s is not made yet, and tried again: %s", what, told)
             await asyncio.sleep(AGAIN_S)
         else:
             return
 
 
 async def ensure_queue(transport: QueueTransport, queue: QueueSettings) -> None:
-    """Make a queue; where this user may not, wait until who may has done so.
+    """Make a queue where there is none; where this user may not, wait until it is there.
 
-    Raises:
-        QueueError: `CONFIG`: it is there with settings that cannot be changed.
+    A queue that is there stays as it is: the config service and `sie cluster queues` change queues, so that no process
+    with other settings shrinks one.
     """
     may_make, level = True, logging.WARNING
     while True:
         try:
             if may_make:
-                await transport.declare_queue(queue)
+                await transport.declare_queue(queue, change=False)
             else:
                 await transport.backlog(queue.name, queue.subjects[0])
             return

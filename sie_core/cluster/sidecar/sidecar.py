@@ -10,7 +10,7 @@ from functools import partial
 
 from sie_core.cluster.fleet.health.workers import Workers
 from sie_core.cluster.fleet.pools.assignments import ReadAssignments, ReadPools, no_pools
-from sie_core.cluster.messages.frames import FrameError
+from sie_core.cluster.messages.frames import FrameError, NewerFrame
 from sie_core.cluster.messages.health import WorkerReport
 from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.queue.payloads.store import PayloadStore
@@ -30,6 +30,8 @@ from sie_core.cluster.sidecar.slices import Slices
 from sie_core.contracts import Delivery, Message, Pull, QueueTransport
 from sie_core.settings import Settings
 
+NEWER_S = 1.0
+"""Until a message of a newer release is delivered again, to a worker of that release if one has come."""
 HEARD_S = 0.05
 """In which other workers tell what they pull, before the first work is taken."""
 
@@ -208,6 +210,11 @@ class Sidecar:
             return
         try:
             head = checked_head(delivery, self._settings.pool, self._settings.bundle, self._inbox)
+        except NewerFrame as error:
+            log.warning("a message of the queue is left to a newer worker: %s", error)
+            self._metrics.ended("handed_back")
+            delivery.nak(NEWER_S)
+            return
         except FrameError as error:
             log.error("a message of the queue is dropped: %s", error)
             self.slices.refuse(delivery, pull, "refused")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from sie_sdk.wire import pack, unpack
 
 from sie_core.cluster.messages.errors import error_to_map
-from sie_core.cluster.messages.frames import FrameError, Pieces, size_of
+from sie_core.cluster.messages.frames import FrameError, NewerFrame, Pieces, size_of
 from sie_core.cluster.messages.requests import Place, read_load_wait, read_request
 from sie_core.cluster.messages.work import (
     MOST_RESULT_BYTES,
@@ -79,6 +79,10 @@ async def answer(
         result = _result(_head(head, reply, len(items), worker), items)
     except InferenceError as error:
         return _failure(head, error)
+    except NewerFrame as error:
+        log.warning("the slice %s is of a newer release: %s", head.id, error)
+        told = "The worker is of an older release than its gateway, and cannot read this request; retry."
+        return _failure(head, InferenceError("QUEUE_UNAVAILABLE", told))
     except FrameError as error:
         log.error("the slice %s cannot be read, or not its result be written: %s", head.id, error)
         told = "A worker could not read what its gateway sent, or not write its answer; its log says why."

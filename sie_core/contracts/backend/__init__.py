@@ -1,1 +1,1 @@
-"""What the API asks of a backend, and what a backend tells of itself."""
+"""The interface between the API and a backend: requests, replies and status."""

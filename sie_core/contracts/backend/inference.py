@@ -24,12 +24,12 @@ class Timing:
     inference_ms: float = 0.0
     postprocessing_ms: float | None = None
     transit_ms: float | None = None
-    """Of `queue_ms`, what passed between a gateway and its worker; None where there is none between."""
+    """The part of `queue_ms` spent in transit between gateway and worker; None without a gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request consumed, counted after tokenisation and truncation."""
+    """Tokens and images that a request consumed, counted after tokenisation and truncation."""
 
     input_tokens: int = 0
     """Tokens of every unit: those of a query count in each pair it is part of."""
@@ -40,9 +40,9 @@ class Usage:
 class InferenceReply:
     """The answer: `items[i]` is the encoded item of input i.
 
-    An encoded item is one msgpack map in the shape the wire contract gives an item of the operation, as
-    `sie_sdk.wire.pack` writes it; the API splices it into a msgpack body unread. That of `score` is a map of `item_id`
-    and `score`, in the order of the documents: the API ranks them.
+    An encoded item is one msgpack map in the wire format of the operation, as written by `sie_sdk.wire.pack`; the API
+    copies it into a msgpack body without decoding it. For `score`, the map holds `item_id` and `score`, in the order of
+    the documents; the API ranks them.
     """
 
     items: Sequence[bytes]
@@ -53,19 +53,23 @@ class InferenceReply:
     lora: str | None = None
     """The LoRA adapter that was applied."""
     ignored_options: tuple[str, ...] = ()
-    """The request's options that were passed over, as only other operations or families read them, and `input_type`
-    where the model has prompts and none for it."""
+    """Options of the request that were ignored because only other operations or families read them.
+
+    `input_type` is listed if the model has prompts but none for that role.
+    """
     query: Usage = Usage()
-    """Of `usage`, what the query took where it was encoded once for all items: a gateway that asks for some items at a
-    time counts it once."""
+    """The query's part of `usage`, if the query was encoded once for all items.
+
+    A gateway that splits a request counts it once.
+    """
     query_truncated: bool = False
     """Whether that query is one of `truncated`."""
     config: str | None = None
-    """Equal for replies that were computed by equal configs of a model; None where no config service changes them."""
+    """Identifies the model's config: equal configs give equal values. None without a config service."""
     workers: tuple[str, ...] = ()
     """The workers behind a gateway that computed it."""
     computed: tuple[str, ...] = ()
-    """What computed it, as `ModelFacts.computed` says it; several where workers differ."""
+    """What computed the reply, see `ModelFacts.computed`; several if workers differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,9 @@ class ModelInfo:
     id: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    """`dense`, `sparse`, `multivector`; `score` where the model has scores of its own; `json` where it extracts."""
+    """`dense`, `sparse`, `multivector`; `score` if the model has scores of its own; `json` if it extracts."""
     dims: Mapping[str, int]
-    """Of the outputs whose size its config or its weights tell."""
+    """Sizes of the outputs for which config or weights state one."""
     state: ModelState
     max_sequence_length: int | None = None
     revision: str | None = None
@@ -87,20 +91,22 @@ class ModelInfo:
     adapter: str | None = None
     matryoshka_dims: tuple[int, ...] = ()
     memory_bytes: int | None = None
-    """What its last load was measured to take, the LoRA adapters loaded now included; None before the first load."""
+    """Measured bytes of the last load, including the LoRA adapters loaded now; None before the first load."""
     last_used_at: float | None = None
-    """When it was last used, in seconds since 1970; None where it never was."""
+    """Time of the last use, in seconds since 1970; None if never used."""
     pinned: bool = False
     """Whether it is never unloaded to make room, nor when idle."""
     precision: str | None = None
-    """What it computes in; None before it is loaded."""
+    """Precision of the computation; None before the model is loaded."""
     runner: str | None = None
-    """What runs it, where its family names that; None before it is loaded."""
+    """Runner that executes the model, if its family names one; None before the model is loaded."""
     notes: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
-    """What it answers, as far as its config or its weights tell; `score` wherever it encodes."""
+    """Operations that the model answers, as far as config or weights tell; includes `score` for every model that
+    encodes.
+    """
     classes: tuple[str, ...] = ()
-    """What a classifier tells apart, in the order of its logits, as far as its weights tell."""
+    """A classifier's labels in the order of its logits, as far as the weights tell."""
     loras: tuple[str, ...] = ()
     """The LoRA adapters its config declares, then the others that are loaded."""
     load_stages_s: Mapping[str, float] = field(default_factory=dict)
@@ -108,14 +114,14 @@ class ModelInfo:
     available: bool = False
     """Whether a load needs to fetch nothing: its weights are here, or it needs none."""
     bundles: tuple[str, ...] = ()
-    """The bundles whose workers serve it, the one that is asked first; empty where there is no config service."""
+    """Bundles whose workers serve the model, the preferred one first; empty without a config service."""
     workers: int | None = None
-    """How many workers of the first bundle take work; None where there is no config service."""
+    """Number of workers of the first bundle that accept work; None without a config service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What health endpoints report; a problem is None where there is none."""
+    """State for the health endpoints; a problem is None if it does not exist."""
 
     live_problem: str | None
     ready_problem: str | None

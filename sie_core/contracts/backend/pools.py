@@ -11,7 +11,7 @@ PoolState = Literal["pending", "active", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """What a client asks for. Names are lower-case, but for those of models."""
+    """A pool as a client requests it. Names are lower-case, except those of models."""
 
     gpus: Mapping[str, int] = field(default_factory=dict)
     """GPUs wanted, by machine profile; a worker is taken as a whole, with all that it has."""
@@ -22,7 +22,7 @@ class PoolSpec:
     queue_pool: str | None = None
     """Workers of this queue pool alone; None for any."""
     minimum_worker_count: int | None = None
-    """Workers wanted in all; None: as many as `gpus` take, or one where that is empty."""
+    """Workers wanted in total; None means the sum of `gpus`, or one if that is empty."""
     pinned_models: tuple[str, ...] = ()
     """Loaded on each of the pool's workers, and kept there."""
 
@@ -61,10 +61,10 @@ class PoolView:
 
 
 class PoolLeases(Protocol):
-    """What a gateway knows of pools. Names are lower-case. Called on the event loop.
+    """A gateway's view of the pools. Names are lower-case. Called on the event loop.
 
-    Every method raises `InferenceError` `QUEUE_UNAVAILABLE` where the broker is away, and those that take a name
-    `POOL_NOT_FOUND`.
+    Every method raises `InferenceError`: `QUEUE_UNAVAILABLE` if the broker is unreachable, and `POOL_NOT_FOUND` for an
+    unknown name.
     """
 
     async def create(self, name: str, spec: PoolSpec) -> PoolView:

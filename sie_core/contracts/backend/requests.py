@@ -1,4 +1,4 @@
-"""What a client asks for, once decoded: an `InferenceRequest` of `Item`s, and the `Task` every item of it shares."""
+"""A decoded client request: an `InferenceRequest` of `Item`s, and the `Task` that all items share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Media:
 
     data: bytes
     format: str | None = None
-    """What the client says the bytes are (`jpeg`, `png`, `wav`, …); the bytes themselves decide."""
+    """Format stated by the client (`jpeg`, `png`, `wav`, …); the bytes themselves decide."""
     sample_rate: int | None = None
     """Samples a second, of audio whose bytes do not say."""
 
@@ -48,31 +48,36 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is asked of every item of one request, resolved against the model's profile and validated.
+    """The work asked of every item of one request, validated and resolved against the model's profile.
 
-    `options` holds only options the family declares for the operation, checked, with the profile's values under the
-    request's.
+    `options` holds only checked options that the family declares for the operation; request values override profile
+    values.
     """
 
     operation: Operation
     """One of the model's `ModelFacts.operations`."""
     output_types: tuple[OutputType, ...] = ()
-    """What `encode` is to return; empty for the other operations, as adapters see them."""
+    """Output types that `encode` must return; empty for other operations."""
     input_type: InputType | None = None
-    """None does what the reference library's plain `encode` does; the others select its query or document prompt."""
+    """None means the reference library's plain `encode`; the others select its query or document prompt."""
     instruction: str | None = None
     truncate: Truncate | None = None
-    """Which end of a text beyond the model's length is cut, or `error` to refuse it; None cuts where the weights' own
-    files say, the end where they say nothing."""
+    """Which end of an overlong text is cut; `error` refuses such a text.
+
+    None follows the weights' own files, and cuts the end if they do not say.
+    """
     dimensions: int | None = None
     """A declared Matryoshka size for the dense output; None keeps the native one."""
     labels: tuple[str, ...] = ()
-    """What `extract` is to look for, in the client's order, each once and none blank; empty where the client named
-    none, which only a model that does not require them (`ModelFacts.takes_labels`) gets to see."""
+    """Labels for `extract`, in the client's order, unique and not blank.
+
+    Empty if the client named none; a model that requires labels (`ModelFacts.takes_labels`) then never receives the
+    task.
+    """
     output_schema: Mapping[str, Any] | None = None
     """A JSON Schema of `ItemOutput.data`; only for models that take one (`ModelFacts.takes_schema`)."""
     query: Item | None = None
-    """What `score` compares each item with; never None there, and never blank."""
+    """The query of `score`, compared with each item; never None there, and never blank."""
     options: Mapping[str, Any] = field(default_factory=dict)
     lora: Lora | None = None
     """The LoRA adapter to apply, as `Adapter.load_lora` made it; units of different ones need different keys."""
@@ -88,10 +93,11 @@ class LoadWait:
 
     seconds: float = 0.0
     if_soon: bool = False
-    """Whether it is told so at once where the load is predicted to take longer than that."""
+    """Whether to give up at once if the load is predicted to take longer than that."""
     place: Callable[[], AbstractContextManager[bool]] = field(default=_always, compare=False)
-    """Makes what a backend enters around the wait; it gives False where no place is left, and the request is not to
-    wait."""
+    """Returns a context manager that a backend enters around the wait; it yields False if no place is left, and the
+    request must not wait.
+    """
 
 
 AT_ONCE = LoadWait()
@@ -108,7 +114,9 @@ class ReplyForm:
     most_bytes: int | None = None
     """None for no limit."""
     float_bytes: float | None = None
-    """What a floating-point number takes on average, as text; None where it is written as the bytes of its dtype."""
+    """Average bytes of a floating-point number in a text reply; None if numbers are written as raw bytes of their
+    dtype.
+    """
     integer_bytes: float | None = None
     """The same of an integer, or of eight packed bits."""
 
@@ -121,7 +129,7 @@ ANY_REPLY = ReplyForm()
 class InferenceRequest:
     """One client call, decoded and checked for form; the backend checks it against the model.
 
-    None means "not said": the profile's value, then the default, applies.
+    None means "not stated": the profile's value applies, then the default.
     """
 
     model: str
@@ -142,18 +150,20 @@ class InferenceRequest:
     wishes: Mapping[str, Any] = field(default_factory=dict)
     """Options that are followed where the model has them for the operation, and passed over elsewhere."""
     demands: Mapping[str, Any] = field(default_factory=dict)
-    """Options that are refused where the model does not have them for the operation: what a client said in a field of
-    another API. Those of `options` that only other operations or families have are passed over and named in the
-    reply."""
+    """Options stated in a field of another API.
+
+    They are refused if the model does not have them for the operation. Unknown entries of `options`, by contrast, are
+    ignored and named in the reply.
+    """
     deadline: float | None = None
     """`time.monotonic()` seconds after which nobody wants the answer."""
     load_wait: LoadWait = AT_ONCE
     reply: ReplyForm = ANY_REPLY
     client: str | None = None
-    """What tells its sender from others; the clients that wait for a model share it equally."""
+    """Identity of the sender; the clients that wait for a model get equal shares of it."""
     priority: Priority | None = None
     """Its place among the requests of its client; None is between the two."""
     machine_profile: str | None = None
     """The machine profile whose workers alone may answer, in lower case."""
     resource_pool: str | None = None
-    """The leased capacity that it is for, in lower case; None for what nobody leased."""
+    """The leased pool that the request is for, in lower case; None for unleased capacity."""

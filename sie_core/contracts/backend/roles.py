@@ -1,4 +1,4 @@
-"""The names by which clients and weights call the prompts of queries and documents: one table for all of them."""
+"""Names of query and document prompts, as used by clients and weights: one table for both."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ ROLES: Final[Mapping[str, InputType]] = MappingProxyType(
         "Retrieval-document": "document",
     }
 )
-"""What each name means. Names of one role are looked for in this order."""
+"""Meaning of each name. The names of one role are looked up in this order."""

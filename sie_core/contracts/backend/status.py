@@ -1,4 +1,4 @@
-"""What an engine tells of itself: its device, queues, models and loads, for those that watch it or send it work."""
+"""The state that an engine reports: its device, queues, models and loads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sie_core.contracts.device.devices import Device, DeviceMemory
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """One model that was asked for, or one config of it: while a changed one is loaded, both are told."""
+    """One requested model, or one config of it: while a changed config is loading, both are reported."""
 
     id: str
     state: str
@@ -22,12 +22,15 @@ class ModelStatus:
     leases: int = 0
     """Leases that requests, batches and loads of LoRA adapters hold; it is not unloaded before they are released."""
     memory_bytes: int | None = None
-    """What it takes with its LoRA adapters; where it is not loaded, what it took. None where it never was."""
+    """Bytes including its LoRA adapters; if it is not loaded, the bytes of its last load.
+
+    None if it was never loaded.
+    """
     pinned: bool = False
     loras: Sequence[str] = ()
     """LoRA adapters that are loaded, the least recently used first."""
     load_s: float | None = None
-    """What its last load that succeeded took, without waits for its turn and for room; None before there was one."""
+    """Seconds of work of its last successful load, without waits for its turn and for room; None before the first."""
     model_state: ModelState = "available"
     """The state in the words of `ModelInfo`."""
 
@@ -58,7 +61,7 @@ class EngineStatus:
 
     device: Device
     memory: DeviceMemory | None
-    """As last measured, about a second ago at most; None where it could not be measured yet."""
+    """Measured at most about a second ago; None if not measured yet."""
     threshold: float
     """The share of the device's memory, 0 to 1, above which models are evicted."""
     in_flight: int = 0
@@ -68,9 +71,9 @@ class EngineStatus:
     prepared_cost: int = 0
     """Cost units that wait for the device or are on it."""
     prepared_bytes: int = 0
-    """What they take in memory, as far as their families tell."""
+    """Bytes of prepared units, as far as the families report them."""
     models: Sequence[ModelStatus] = ()
-    """Models nobody asked for yet may be left out."""
+    """Models that were never requested may be left out."""
     loads: Sequence[LoadStatus] = ()
     """In the order they came."""
     stages: Mapping[str, StageStatus] = field(default_factory=dict)
@@ -89,22 +92,22 @@ class WorkerInfo:
     """Pieces of work that it has taken and not answered."""
     loaded_models: Sequence[str] = ()
     url: str = ""
-    """Of its probes and metrics; empty where it tells none."""
+    """URL of its probes and metrics; empty if it publishes none."""
     gpu: str = "cpu"
-    """What clients ask for by `gpu`: its machine profile; without one `any` where it has a GPU, else `cpu`."""
+    """Name that clients select by `gpu`: its machine profile; without a profile `any` on a GPU, else `cpu`."""
     gpu_count: int = 0
     ready_gpu_slots: int = 0
     """GPUs that take more work now."""
     saturated: bool = False
     draining: bool = False
     pending_cost: int = 0
-    """Of the work that it has taken and not answered, about its bytes."""
+    """Cost of accepted, unanswered work, roughly its bytes."""
     inflight_batches: int = 0
     """Batches that wait at its adapter process."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     bundle_config_hash: str = ""
-    """Of the configs that it serves; empty without a config service."""
+    """Hash of the configs that it serves; empty without a config service."""
     pool_name: str = "_default"
     """The queue pool it takes work from."""
     resource_pool: str = "default"

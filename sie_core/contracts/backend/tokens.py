@@ -15,13 +15,13 @@ class Token:
 
     id: int
     text: str
-    """What of the text it stands for; a special token's name."""
+    """The part of the text that the token covers; for a special token its name."""
     special: bool = False
     """Whether the tokenizer added it to the text."""
     start: int | None = None
-    """Where it begins in the text, in characters; None where it stands for nothing of it."""
+    """First character in the text; None if the token covers no text."""
     stop: int | None = None
-    """Where it ends, exclusive."""
+    """End in the text, exclusive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TokenizeRequest:
 
 @runtime_checkable
 class TokenizingBackend(Protocol):
-    """An `InferenceBackend` that has the tokenizers at hand; one that has not refuses what would need them."""
+    """An `InferenceBackend` that can tokenize; other backends refuse requests that need tokens."""
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
         """List the tokens of each text. Called on the event loop.
@@ -59,7 +59,7 @@ class DecodeRequest:
 
     model: str
     ids: Sequence[Sequence[int]]
-    """Of each text; none negative."""
+    """Token ids per text; none negative."""
     request_id: str
     special: bool = False
     """Whether special tokens are written."""

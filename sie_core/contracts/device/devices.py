@@ -9,7 +9,7 @@ from typing import Protocol
 _PASSED_OVER = re.compile(r"nvidia|tesla|geforce|amd|instinct|sxm\d*|pcie|nvl|hbm\d*e?|oam")
 _MEMORY = re.compile(r"\d+gb")
 _SIZES = (["a100"],)
-"""Whose memory is part of the name: there are two."""
+"""Models that exist in two memory sizes, so the size is part of the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class Device:
     """`cpu`, `cuda`, `mps`."""
     index: int = 0
     name: str = ""
-    """What it is called, e.g. `NVIDIA L4`."""
+    """Product name, e.g. `NVIDIA L4`."""
     asynchronous: bool = False
     """Whether `run` may return before the device is done, as on CUDA."""
 
     @property
     def gpu_type(self) -> str | None:
-        """What autoscalers and clients call a machine with it, such as `l4` or `a100-80gb`; None for a processor."""
+        """Name of the machine type for autoscalers and clients, such as `l4` or `a100-80gb`; None for a CPU."""
         if self.kind == "cpu":
             return None
         words = [
@@ -47,7 +47,7 @@ class DeviceMemory:
     used: int
     total: int
     own: int | None = None
-    """Bytes in use that are this process's; None where the probe cannot tell."""
+    """Bytes in use by this process; None if the probe cannot tell."""
 
 
 class DeviceProbe(Protocol):
@@ -58,11 +58,11 @@ class DeviceProbe(Protocol):
     """`SIE_DEVICE=auto` takes the first device of the probe with the highest priority that finds one."""
 
     def devices(self) -> list[Device]:
-        """List the devices present; an empty list where there are none. May import its library; must not raise."""
+        """List the present devices, possibly none. May import its library; must not raise."""
         ...
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Measure `device` now, on any thread. What the process can have back at once counts as free."""
+        """Measure `device` now, on any thread. Memory that the process can reclaim at once counts as free."""
         ...
 
     def free_caches(self, device: Device) -> None:

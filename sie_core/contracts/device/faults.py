@@ -51,7 +51,7 @@ def device_errors() -> Iterator[None]:
 
 
 def device_fault(error: BaseException) -> OutOfDeviceMemory | DeviceLost | None:
-    """Return the device's error that `error`, or one of its causes, stands for; None where it is no device's."""
+    """Return the device error that `error` or one of its causes represents; None if none does."""
     met: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in met:

@@ -13,14 +13,14 @@ from sie_core.contracts.device.devices import DeviceMemory
 class HeldModel:
     """A loaded model, or a LoRA adapter of one, as a memory manager sees it.
 
-    Times are seconds of the caller's monotonic clock. An adapter is used whenever its model is with it, so it is never
-    used later than that; it goes with its model, or alone.
+    Times are seconds of the caller's monotonic clock. An adapter is in use whenever its model runs with it, so it is
+    never used later than its model. It is evicted alone or with its model.
     """
 
     id: str
     """The model's id; for a LoRA adapter one that only the engine uses."""
     memory_bytes: int
-    """What it was measured to take, a model without its adapters; what unloading it is likely to give back."""
+    """Measured bytes, for a model without its adapters; unloading is likely to free as many."""
     loaded_at: float
     load_s: float
     """Seconds its load took."""
@@ -33,12 +33,12 @@ class HeldModel:
     pinned: bool
     """Whether the operator pinned it; the engine never evicts a pinned model."""
     kept_until: float = 0.0
-    """Until when clients were told to come back for it; 0 where none is awaited."""
+    """Time until which it is kept for clients that were asked to retry; 0 if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """What the operator asks of a memory manager."""
+    """Limits that the operator sets for a memory manager."""
 
     pressure: float
     """The share of the device, 0 to 1, above which memory is short."""
@@ -53,7 +53,7 @@ class Room:
     evict: str | None = None
     """The model to unload first. The engine measures again afterwards, and asks again."""
     wait_s: float | None = None
-    """Nothing may be unloaded yet: ask again after so many seconds, or as soon as a model is used no more."""
+    """Nothing may be unloaded yet: ask again after this many seconds, or when a model becomes idle."""
     fits: bool = True
     """False where no unload would make room enough: the load fails."""
 
@@ -66,7 +66,7 @@ class MemoryManager(Protocol):
     """
 
     def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
-        """Choose what to do before a load that will take about `wanted` bytes; 0 where nobody can tell.
+        """Choose what to do before a load of about `wanted` bytes; 0 if the size is unknown.
 
         Before an adapter's load, its model is not among `models`.
         """
@@ -79,7 +79,7 @@ class MemoryManager(Protocol):
     def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
         """Choose what to unload because an allocation failed, whatever the numbers say; None for none.
 
-        Asked with models, and where none of them may go, with adapters.
+        Called with models first; if none of them may be unloaded, with adapters.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Where a long run may be preempted: between two layers a batch of short requests may run on the same thread.
+"""Preemption of long runs: between two layers, a batch of short requests may run on the same thread.
 
 One text of 256 tokens may take ten times as long as a short request. No scheduler can split a text, so without
 preemption every short request that arrives meanwhile waits for the end of the run.
@@ -19,10 +19,10 @@ _local = _Local()
 
 
 def preemption_point() -> Callable[[], None] | None:
-    """Return what `Adapter.run` may call between two parts of a run; None where nobody wants to preempt it.
+    """Return a callable that `Adapter.run` may call between two parts of a run; None if nothing may preempt it.
 
-    Each call may run another batch, even of the same model, before it returns. So call it only where no state outside
-    the caller's own variables tells how far the run is.
+    Each call may run another batch, even of the same model, before it returns. Call it only where the progress of the
+    run is held in local variables alone.
     """
     return _local.point
 

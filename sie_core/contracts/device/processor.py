@@ -1,4 +1,4 @@
-"""The processor of this machine, as the kernel tells of it."""
+"""The CPU of this machine, as reported by the kernel."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ class Processor:
     """One processor; all of a machine are taken to be alike."""
 
     name: str
-    """Its model, or where the kernel names none the architecture."""
+    """Model name, or the architecture if the kernel gives none."""
     flags: frozenset[str]
-    """What it can do, in the kernel's words: `avx2`, `avx512_bf16`, on Arm `bf16`. Empty where it tells none."""
+    """Feature flags in the kernel's spelling: `avx2`, `avx512_bf16`, on Arm `bf16`.
+
+    Empty if the kernel reports none.
+    """
     vendor: str = ""
-    """Who designed it, in the kernel's words: `GenuineIntel`, `AuthenticAMD`. Empty where it names none, as on Arm."""
+    """Vendor in the kernel's spelling: `GenuineIntel`, `AuthenticAMD`. Empty if the kernel reports none, as on Arm."""
 
     @property
     def fast_in_bfloat16(self) -> frozenset[str]:
-        """Those of its flags that stand for a matrix product of bfloat16 faster than that of float32.
+        """Return the flags of matrix products that are faster in bfloat16 than in float32.
 
-        Intel's processors start AVX-512's at a quarter of the rate of float32's, of which it does the work of two.
+        Intel's CPUs issue the bfloat16 product of AVX-512 at a quarter of the rate of float32's, and each does the work
+        of two.
         """
         return self.flags & ({"amx_bf16", "bf16"} | ({"avx512_bf16"} if self.vendor == "AuthenticAMD" else set()))
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
-    """Read what the kernel tells of the first processor."""
+    """Read what the kernel reports about the first processor."""
     fields: dict[str, str] = {}
     try:
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():

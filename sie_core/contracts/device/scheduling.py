@@ -1,4 +1,7 @@
-"""What decides whose work runs next on a device: one synchronous object, driven by the engine with its own clock."""
+"""The scheduler interface: one synchronous object that decides which work runs next.
+
+The engine calls it and passes the time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from sie_core.contracts.backend.requests import Priority
 from sie_core.contracts.family.adapter import Unit
 
 SCHEDULER_VERSION: Final = 1
-"""Of the interface `Scheduler`. A change that breaks schedulers raises it."""
+"""Version of the interface `Scheduler`. A change that breaks schedulers raises it."""
 
 
 class QueuedModel(Hashable, Protocol):
@@ -32,7 +35,7 @@ class QueuedRequest(Hashable, Protocol):
 
     @property
     def client(self) -> Hashable | None:
-        """Whoever sent it; None where nobody knows."""
+        """The sender; None if unknown."""
         ...
 
     @property
@@ -133,10 +136,11 @@ class Scheduler(Protocol):
             now: Seconds.
             ahead: Whether it would be launched behind a batch that runs. None keeps it back; the engine asks again
                 when that one has ended, or more units have come.
-            within: The preemptible batch in the middle of which it would run; None unless it is short beside that.
+            within: The preemptible batch that would be interrupted; None is returned unless the new batch is short
+            compared with it.
 
         Returns:
-            The batch; without `ahead` and `within`, None only where nothing waits.
+            The batch. Without `ahead` and `within`, None only if nothing waits.
         """
         ...
 
@@ -149,7 +153,7 @@ class Scheduler(Protocol):
 
         Args:
             batch: As `next` returned it, or a part of one that failed and was tried again.
-            seconds: How long it ran; None where it failed.
+            seconds: How long it ran; None if it failed.
             now: Seconds.
         """
         ...

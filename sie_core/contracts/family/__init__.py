@@ -1,1 +1,1 @@
-"""What a model family implements, from the adapter to its outputs."""
+"""The interface of a model family, from the adapter to its outputs."""

@@ -1,4 +1,4 @@
-"""What a model family implements: an `Adapter` with four small methods, and what it is given to load."""
+"""The interface of a model family: an `Adapter` with four small methods, and the context that a load receives."""
 
 from __future__ import annotations
 
@@ -41,20 +41,24 @@ class Unit:
     item: int
     """The position in the request of the item it belongs to."""
     cost: int
-    """What it costs the device: the tokens of a text, both texts of a pair, the patches of an image,
-    samples / chunk of audio, rounded up, where a chunk is as many samples as cost the model what a token would. At
-    least 1."""
+    """Cost on the device, at least 1: the tokens of a text, of both texts of a pair, the patches of an image, or
+    samples / chunk of audio, rounded up.
+
+    A chunk is the number of samples that cost the model as much as one token.
+    """
     key: Hashable
     """The inference key: units of one model with equal keys, and of requests with the same LoRA adapter, may share a
     run."""
     payload: Any
     """The adapter's own: what `run` needs, ready to be concatenated."""
     tokens: int = 0
-    """What it adds to the request's usage."""
+    """Tokens that it adds to the request's usage."""
     truncated: Truncation | None = None
     nbytes: int = 0
-    """What `payload` takes in memory until its run: ids, pixels, samples. The engine prepares no more of a request than
-    fits, by this and by the cost."""
+    """Bytes of `payload` in memory until its run: ids, pixels, samples.
+
+    The engine bounds the prepared work of a request by these bytes and by the cost.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +66,46 @@ class ModelFacts:
     """The facts of a loaded model."""
 
     outputs: tuple[OutputType, ...] = ()
-    """What `encode` can return; empty where the model does not encode."""
+    """Output types of `encode`; empty if the model does not encode."""
     operations: tuple[Operation, ...] = ("encode",)
-    """What the adapter itself does. A model that encodes and does not name `score` is scored by its vectors: the
-    engine encodes the query as a query and the items as documents, and the adapter sees two `encode` tasks."""
+    """Operations that the adapter itself implements.
+
+    A model that encodes and does not name `score` is scored by its vectors. The engine encodes query and items with
+    their roles, and the adapter sees two `encode` tasks.
+    """
     inputs: tuple[str, ...] = ("text",)
-    """Of `text`, `image`, `audio`, `video`, `document`: what an item may hold. The engine refuses the others."""
+    """Kinds of input that an item may hold: `text`, `image`, `audio`, `video`, `document`.
+
+    The engine refuses the others.
+    """
     takes_labels: LabelUse = "no"
     """Whether `extract` reads `Task.labels`. The engine refuses their lack, or their presence, accordingly."""
     classes: tuple[str, ...] = ()
-    """What a classifier tells apart, in the order of its logits; empty where requests bring the labels."""
+    """A classifier's labels in the order of its logits; empty if requests bring the labels."""
     takes_schema: bool = False
     """Whether `extract` reads `Task.output_schema`."""
     dims: Mapping[OutputType, int] = field(default_factory=dict)
     similarity: Mapping[OutputType, Similarity] = field(default_factory=dict)
-    """How `score` compares the vectors of a model that has no scores of its own; `dot`, and `maxsim` of multi-vectors,
-    where nothing is said."""
+    """How `score` compares vectors of a model without scores of its own.
+
+    Default: `dot`, and `maxsim` for multi-vectors.
+    """
     matryoshka_dims: tuple[int, ...] = ()
-    """The sizes `dimensions` may name, the native one included; empty where the weights declare none."""
+    """Sizes that `dimensions` may name, including the native one; empty if the weights declare none."""
     max_sequence_length: int | None = None
     memory_bytes: int = 0
-    """What the weights take on the device."""
+    """Bytes of the weights on the device."""
     takes_lora: bool = False
     """Whether requests may choose LoRA adapters."""
     precision: str = "float32"
     """The precision computed in, after the family's own checks."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """What an operator should know: the runner that serves, a fallback and its reason. A note under an output's name
-    says why the model does not give it, one under `lora` why it takes no LoRA adapters; who asks for it is told. One
-    under `runner` is its name, and one under `precision` why `precision` is not the one asked for."""
+    """Notes for the operator: the runner that serves, or a fallback and its reason.
+
+    A note under an output's name says why the model does not give it; one under `lora` says why it takes no LoRA
+    adapters. Errors for requests that ask for these quote the note. One under `runner` is its name, and one under
+    `precision` why `precision` is not the one asked for.
+    """
 
     @property
     def computed(self) -> str:
@@ -111,16 +126,17 @@ class LoadContext:
     card: ModelCard | None = None
     attention_backend: str = "auto"
     runner: str = "auto"
-    """Which of `runners` serves: `auto`, the fastest that proves itself; `priority`, the first; or one's name."""
+    """Choice among `runners`: `auto` takes the fastest proven one, `priority` the first, a name that one."""
     threads: int = 1
     """CPU threads the forward pass may use."""
     runners: tuple[RunnerSpec, ...] = ()
     """Every registered runner, of any interface."""
     choices: KeptChoices | None = None
-    """What loads of these weights measured and chose; None where nothing is to be measured for a choice."""
+    """Measurements and choices of earlier loads of these weights; None if nothing may be measured for a choice."""
     unfit: str | None = None
-    """What other families said that found the weights unfit, by their files or when they loaded them; None where this
-    one comes first."""
+    """Reasons of other families that found the weights unfit, from their files or at load; None if this family is the
+    first.
+    """
     stage: Callable[[str, float], None] = lambda name, seconds: None
     """Reports a finished stage of the load with its duration in seconds."""
 
@@ -141,8 +157,8 @@ class Adapter(ABC):
 
         For `score`, an item is a document, and each of its units is a pair with `task.query`.
 
-        The engine asks for the units of a large request as it has room for them. A generator that makes them one by
-        one, or a few at a time, so bounds what the request takes; a list holds it all at once.
+        The engine asks for the units of a large request as it has room for them. A generator of single units or small
+        groups bounds the memory of the request; a list holds all units at once.
 
         Raises:
             InvalidInput: Names the field in `param`, e.g. `items[0].text`, `items[0].images[1]`, `query.text`,
@@ -191,9 +207,11 @@ class Adapter(ABC):
         return output
 
     def passed_over(self, task: Task) -> tuple[str, ...]:
-        """Name the fields of `task` that this model has nothing for, quickly, on the event loop; replies tell them.
+        """Name the fields of `task` that this model ignores; replies list them. Runs on the event loop and must be
+        quick.
 
-        `input_type` is one where the weights have prompts, and none for this role. Families with prompts override it.
+        `input_type` is such a field if the weights have prompts, but none for this role. Families with prompts override
+        it.
 
         Raises:
             InvalidInput: As `prepare`.

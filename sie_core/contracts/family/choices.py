@@ -1,4 +1,4 @@
-"""What a load measured and chose, kept for the next load of the same weights on the same machine."""
+"""Measurements and choices of a load, kept for the next load of the same weights on the same machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class KeptChoice:
     """One choice, as `sie models show` prints it."""
 
     about: str
-    """What was chosen, e.g. `runner`."""
+    """Subject of the choice, e.g. `runner`."""
     chosen: str
     reason: str
-    """What was measured, in words."""
+    """The measurement, in words."""
     setup: Mapping[str, str] = field(default_factory=dict)
-    """What the choice depends on, beside the weights, the machine and the versions of plugins."""
+    """Conditions of the choice, other than the weights, the machine and the versions of plugins."""
     settled: bool = True
     """Whether later loads keep to it; where it is not, the next one measures again."""
 
@@ -26,7 +26,7 @@ class KeptChoices(Protocol):
     """The choices that loads of one folder of weights made. Losing one costs no more than measuring again."""
 
     def recall(self, about: str, setup: Mapping[str, str]) -> KeptChoice | None:
-        """Return what was chosen for this setup; None where nothing was, or by other versions of the plugins."""
+        """Return the choice kept for this setup; None if there is none, or it is from other versions of the plugins."""
         ...
 
     def keep(self, choice: KeptChoice) -> None:

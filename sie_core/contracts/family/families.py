@@ -1,4 +1,4 @@
-"""How a model family registers: what it is called, which weights it claims, which options it reads."""
+"""How a model family registers: its name, the weights it claims, the options it reads."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ class Option:
     name: str
     stage: Stage
     type: type | tuple[type, ...]
-    """What a value must be; `bool` is not an `int` here, and an `int` is a `float`."""
+    """Type of a value; `bool` does not count as `int`, and an `int` counts as `float`."""
     description: str
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
     operations: tuple[Operation, ...] = ()
-    """The operations that read it; empty means all. It is kept from the others: a reply says so of a request's, and a
-    profile's goes without saying."""
+    """The operations that read it; empty means all.
+
+    Other operations do not receive it. A reply names such an option of a request, but not of a profile.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class NoClaim:
-    """A family says why it cannot serve weights of its own kind: shown where nobody else serves them.
+    """A family's reason why it cannot serve weights of its own kind; shown if no other family serves them.
 
-    Of weights of another kind it says nothing: its claim is None.
+    For weights of another kind, a family returns None instead.
     """
 
     reason: str
-    """What in the files is in the way, and the remedy where there is one; no full stop at its end."""
+    """The obstacle in the files, and the remedy if there is one; without a full stop at the end."""
 
 
 ClaimFunction = Callable[[ModelCard], Claim | NoClaim | None]
@@ -70,9 +72,8 @@ class ModelFamily:
     """`module:function`, imported at the first load. Called with a `LoadContext` on a loader thread, it returns an
     `Adapter` on `context.device`, verified and warmed up.
 
-    It raises `FamilyUnfitError` where the family that claims the weights next should be asked, `ModelLoadError` with
-    the failure's class, `OutOfDeviceMemory` where the device has no room, and
-    `DeviceLost` where only a new process gets the device back.
+    Errors: `FamilyUnfitError` to have the next claiming family asked, `ModelLoadError` with the failure's class,
+    `OutOfDeviceMemory` if the device has no room, and `DeviceLost` if only a new process can use the device again.
     """
     claims: ClaimFunction
     devices: frozenset[str] = frozenset()
@@ -84,9 +85,11 @@ class ModelFamily:
     """Patterns of the files that hold its weights, such as `*.onnx`, where `*` spans folders. Tiers fetch them with the
     configs and tokenizers of a repository that it serves. Pickles are fetched for nobody."""
     preview: str | None = None
-    """`module:function`, imported once weights are seen that the family serves: it takes their `ModelCard` and the
-    model's `ModelConfig` and returns the `ModelFacts` that a load will come to, as far as small files tell, or None.
-    `/v1/models` lists what it says. A family without one tells nothing before a load."""
+    """`module:function`, imported when weights of the family are first seen.
+
+    It takes their `ModelCard` and the model's `ModelConfig`. It returns the `ModelFacts` expected of a load, as far as
+    small files tell, or None. `/v1/models` lists these facts. A family without a preview reports nothing before a load.
+    """
 
 
 def claim_architectures(*architectures: str, priority: int = 0) -> ClaimFunction:

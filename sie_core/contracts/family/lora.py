@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
-    """A LoRA adapter that a model config declares: a name that requests use, and where its weights are."""
+    """A LoRA adapter declared by a model config: the name for requests, and the location of its weights."""
 
     name: str
     hf_id: str | None = None

@@ -1,4 +1,4 @@
-"""What an adapter gives back for one item, before postprocessing and encoding."""
+"""An adapter's outputs for one item, before postprocessing and encoding."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ class SparseVector:
 
 
 Box = tuple[float, float, float, float]
-"""Where something is in an image: x and y of its upper left corner, width and height, in pixels."""
+"""A box in an image: x and y of its upper left corner, width and height, in pixels."""
 Span = tuple[int, int]
-"""Character offsets into the item's text as the client sent it, end exclusive; Python's characters, so an emoji is one
-and a combining mark is one of its own."""
+"""Character offsets into the item's text as the client sent it, end exclusive.
+
+Characters are Python's: an emoji is one, and a combining mark is one of its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,11 @@ class Entity:
     """Something named in the item: a span of its text, or a box of its image."""
 
     text: str
-    """What the offsets cut out of the item's text, exactly; what was read, for a box."""
+    """The item's text between the offsets, exactly; for a box, the text that was read."""
     label: str
     score: float
     start: int | None = None
-    """A character offset, as in `Span`; None where it was not found in text."""
+    """A character offset, as in `Span`; None if the entity was not found in text."""
     end: int | None = None
     bbox: Box | None = None
 
@@ -55,7 +57,7 @@ class Relation:
     """The label of the relation."""
     score: float
     head_span: Span | None = None
-    """Which of several equal texts is meant; None where the model does not say."""
+    """Distinguishes several equal texts; None if the model does not say."""
     tail_span: Span | None = None
 
 
@@ -78,7 +80,7 @@ class DetectedObject:
 
 @dataclass(slots=True)
 class ItemOutput:
-    """The outputs of one item; a field is None where the task did not ask for it.
+    """The outputs of one item; a field that the task did not ask for is None.
 
     `encode` fills those of `Task.output_types`, `score` fills `score`, `extract` at least one of the fields from
     `entities` on. Lists are in the order the client reads: entities and relations by their place in the text,
@@ -97,9 +99,11 @@ class ItemOutput:
     classifications: tuple[Classification, ...] | None = None
     objects: tuple[DetectedObject, ...] | None = None
     data: Mapping[str, Any] | None = None
-    """Whatever else the model extracts, e.g. by `Task.output_schema`: maps, lists, strings, finite numbers."""
+    """Other extracted data, e.g. by `Task.output_schema`: maps, lists, strings, finite numbers."""
     normalized: bool = False
     """Whether `dense` has unit length; shortened to a Matryoshka size, it is brought back to it."""
     refused: InferenceError | None = None
-    """Why there is no output: the request of this item fails, alone and at once. What `finish` raises fails its batch,
-    which is then run again in parts."""
+    """Why there is no output: the request of this item fails, alone and at once.
+
+    An exception of `finish`, by contrast, fails the whole batch, which is then run again in parts.
+    """

@@ -1,4 +1,4 @@
-"""What happens to an output before it leaves: one output is made of another, then its array is cast or quantised."""
+"""Postprocessing of outputs: one output is derived from another, then arrays are cast or quantised."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Converter(Protocol):
         """Return an output with the target filled in; `output` has the source and stays as it is.
 
         Args:
-            output: What the adapter gave for one item, every number of it finite.
-            input_type: As in `Task.input_type`: None is neither a query nor said to be a document.
+            output: The adapter's output for one item; all numbers are finite.
+            input_type: As in `Task.input_type`; None means neither query nor document.
         """
         ...
 
@@ -40,8 +40,10 @@ class Postprocessor:
     """
 
     name: str
-    """The option that turns it on, in a request or a profile's `runtime`; `<name>_config` of a profile's `loadtime` has
-    its parameters, so that all vectors of an index are made alike."""
+    """Name of the option that enables it, in a request or a profile's `runtime`.
+
+    A profile's `loadtime` holds its parameters as `<name>_config`, so that all vectors of an index are made alike.
+    """
     source: OutputType
     target: OutputType
     create: Callable[[Mapping[str, Any], int], Converter]
@@ -50,7 +52,7 @@ class Postprocessor:
     Called for every profile that uses it and whenever models are described, on any thread: what takes time or memory
     belongs into the first `convert`. A `ValueError` says what is wrong with the parameters together."""
     parameters: tuple[Option, ...] = ()
-    """What `<name>_config` may hold; the stage is `load`."""
+    """Options that `<name>_config` may hold; their stage is `load`."""
 
 
 @dataclass(frozen=True, slots=True)

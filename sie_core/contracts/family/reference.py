@@ -15,7 +15,7 @@ from sie_core.contracts.family.outputs import ItemOutput
 Compared = Literal[
     "dense", "sparse", "multivector", "score", "entities", "relations", "classifications", "objects", "data"
 ]
-"""What can be compared: the fields of `ItemOutput`."""
+"""Comparable outputs: fields of `ItemOutput`."""
 COMPARED: tuple[Compared, ...] = get_args(Compared)
 
 
@@ -27,7 +27,7 @@ class ReferenceModel(ABC):
     """A model that a reference library has loaded; called on one thread, after the engine has unloaded its own."""
 
     gives: frozenset[Compared]
-    """What it computes of this model."""
+    """The outputs that it computes of this model."""
 
     @classmethod
     @abstractmethod
@@ -52,7 +52,7 @@ class ReferenceModel(ABC):
         """
 
     def similarity(self, query: ItemOutput, document: ItemOutput) -> float | None:
-        """Compare two of its answers as the library does; None where it does not, for the dot product or MaxSim."""
+        """Compare two of its answers by the library's own measure; None to use the dot product or MaxSim."""
         return None
 
 
@@ -61,12 +61,12 @@ class Reference:
     """A library that computes, on the same weights, what families of models return."""
 
     name: str
-    """What the operator knows it by, e.g. `sentence-transformers`."""
+    """Name for operators, e.g. `sentence-transformers`."""
     families: frozenset[str]
     """Ids of the families it can be held against."""
     target: str
     """`module:Class` of a `ReferenceModel`, imported when first needed."""
     gives: frozenset[Compared]
-    """What it may compute; the loaded model says what of it."""
+    """Outputs that it may compute; the loaded model narrows them."""
     requires: tuple[str, ...] = ()
-    """What pip installs it by, e.g. `sentence-transformers>=6.2,<7`."""
+    """Requirements for pip, e.g. `sentence-transformers>=6.2,<7`."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class RunnerSpec:
     """One way to run a transformer's forward pass, offered to the families that ask for its `interface`.
 
-    A family tries the runners of its interface that claim the model type and the device. Of those that prove themselves
-    at load the fastest serves: of equals the one of highest priority.
+    A family tries the runners of its interface that claim the model type and the device. The fastest runner that proves
+    itself at load serves; priority breaks ties.
     """
 
     name: str
@@ -27,13 +27,14 @@ class RunnerSpec:
     attention_backends: frozenset[str] = frozenset()
     """Values of `SIE_ATTENTION_BACKEND` it may be tried under; empty means all.
 
-    One that nobody can serve without this runner must be named here: the start is refused where none names it.
+    If no installed runner names a value, the start is refused; name every value here that only this runner serves.
     """
 
     build: str = ""
-    """Tells builds of its compiled code apart: what a load measured or refused holds for the same build alone."""
+    """Identifies a build of its compiled code; measurements and refusals of a load apply to the same build only."""
     fast_in: frozenset[str] = frozenset()
-    """Precisions in which it is as fast as in float32 on this machine's CPU, even where others are slower in them."""
+    """Precisions in which it is as fast as in float32 on this machine's CPU, even if other runners are slower in them.
+    """
 
     def serves(self, model_type: str | None, device_kind: str, attention_backend: str = "auto") -> bool:
         """Whether the runner may be tried for this model, on this device, under this attention backend."""

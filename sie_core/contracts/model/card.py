@@ -1,4 +1,4 @@
-"""What a model's weights say of themselves: the facts of `config.json` and of its sentence-transformers files."""
+"""What a model's weights declare: facts of `config.json` and of the sentence-transformers files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ModelCard:
 
     path: Path
     config: Mapping[str, Any]
-    """`config.json`, or an empty mapping where the folder has none."""
+    """`config.json`, or an empty mapping if the folder has none."""
     modules: tuple[ModuleCard, ...] = ()
     """`modules.json` in its order; empty for a plain transformers checkpoint."""
     sentence_transformers: Mapping[str, Any] = field(default_factory=dict)

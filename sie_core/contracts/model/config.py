@@ -39,7 +39,7 @@ class ModelConfig:
     weights_path: str | None = None
     """A local folder of weights."""
     expected: ModelCard | None = None
-    """What the files of the weights will say, as far as the config knows it. Its paths mean nothing."""
+    """Expected content of the weights' files, as far as the config states it. Its paths are meaningless."""
     pickles: Mapping[str, PinnedFile] = field(default_factory=dict)
     """Pickled files beside the weights that a family may read, restricted to tensors, if they are these very ones."""
     unserved: str | None = None
@@ -62,11 +62,11 @@ class ModelConfig:
     pool: str = DEFAULT_POOL
     """The public name, in lower case, of the pool whose workers serve it in a cluster."""
     source: str = ""
-    """Where the config came from: a file, a plugin's folder, or `weights` for one read from the weights' own card."""
+    """Origin of the config: a file, a plugin's folder, or `weights` if derived from the weights' own card."""
     text: str = field(default="", compare=False, repr=False)
     """The YAML it was read from, comments included; for weights without a config, the YAML that names them."""
     content: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What `text` says, as JSON. Neither counts when configs are compared."""
+    """`text`, parsed to JSON values. Both are excluded from comparisons of configs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 StoreFailure = Literal["NOT_FOUND", "DENIED", "UNAVAILABLE", "CONFLICT"]
-"""The object or the bucket is not there; the store refuses these credentials or this key; it cannot be reached or
-failed; the condition of a `create` or a `replace` does not hold."""
+"""Object or bucket not found; credentials or key refused; store unreachable or failing; condition of a `create` or a
+`replace` not met.
+"""
 
 
 class ObjectStoreError(Exception):
@@ -28,7 +29,7 @@ class StoredObject:
     size: int
     """Bytes."""
     version: str
-    """Changes when the object does: its entity tag, or its time where the store has none. Not one for `replace`."""
+    """Changes with the object: its entity tag, or its time if the store has no tags. Not valid for `replace`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,11 @@ class VersionedObject:
 
     data: bytes
     version: str
-    """For `replace`. It may be a hash of the content: an object that has its old content again may have its old version
-    again. Who must notice writes something new each time."""
+    """For `replace`.
+
+    It may be a hash of the content: an object that has its old content again may have its old version again. Writers
+    that must be noticed write new content each time.
+    """
 
 
 class ObjectStore(Protocol):
@@ -64,9 +68,9 @@ class ObjectStore(Protocol):
         ...
 
     def create(self, key: str, data: bytes) -> str:
-        """Store a small object where there is none, and return its version. `CONFLICT`: there is one.
+        """Store a small object that does not exist yet, and return its version. `CONFLICT`: it exists.
 
-        Of several that create or replace an object at once, in any process, one succeeds. `UNAVAILABLE` leaves open
+        If several processes create or replace an object at once, exactly one succeeds. `UNAVAILABLE` leaves open
         whether the object was written, or will be yet. The conditions hold among `create` and `replace`; `write`,
         `upload` and `delete` are for other keys.
         """
@@ -84,7 +88,7 @@ class ObjectStore(Protocol):
 
         Args:
             key: The object.
-            file: Made by this; what is left of it after a failure is the caller's to remove.
+            file: Created by this method; after a failure the caller removes the remains.
             size: What the object must have; another size is `NOT_FOUND`.
             progress: Takes how many bytes more have come, from any thread.
         """
@@ -95,7 +99,7 @@ class ObjectStore(Protocol):
         ...
 
     def size(self, key: str) -> int | None:
-        """Return the bytes of an object, None where there is none."""
+        """Return the bytes of an object, None if it does not exist."""
         ...
 
     def list(self, prefix: str, *, below: bool = True) -> Iterator[StoredObject]:
@@ -106,7 +110,7 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Delete an object; a missing object is no error."""
         ...
 
 
@@ -115,7 +119,7 @@ class ObjectStoreFactory:
     """The stores of one URL scheme that a plugin offers."""
 
     scheme: str
-    """Such as `s3`, for URLs like `s3://bucket/prefix`."""
+    """For example `s3`, for URLs like `s3://bucket/prefix`."""
     create: Callable[[str], ObjectStore]
     """Takes the URL; may import its library. Asks nothing of the network.
 

@@ -1,4 +1,4 @@
-"""Where weights come from: tiers asked in order until one has the model."""
+"""Weight tiers: asked in order until one has the model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ PICKLED_WEIGHTS = (
     "adapter_model*.bin",
     *(f"{name}*{ending}" for name in ("pytorch_model", "model") for ending in (".pt", ".pth", ".ckpt", ".pkl")),
 )
-"""Names of files with weights that reading may turn into running code. Other files end alike and are no such weights:
-OpenVINO's and Core ML's `.bin`, what a training run leaves beside its model."""
+"""Names of files with weights that reading may turn into running code.
+
+Other files end alike and are no such weights: `.bin` files of OpenVINO and Core ML, and leftovers of training runs.
+"""
 
 
 PICKLE_ENDINGS = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
@@ -37,7 +39,7 @@ def may_run_code(name: str) -> bool:
 
 
 def holds_weights(name: str, weights: Iterable[str]) -> bool:
-    """Whether a file, named from the root of its repository, is one of `weights`, patterns in which `*` spans `/`."""
+    """Whether a file's path in its repository matches one of the patterns in `weights`; `*` spans `/`."""
     return any(fnmatchcase(name, pattern) for pattern in weights) and not may_run_code(name)
 
 
@@ -71,7 +73,7 @@ class WeightRequest:
 
 
 class PicklesMissing(ModelLoadError):
-    """A tier has the weights, and not the pickled files that were asked for: it is asked again once none has both."""
+    """A tier has the weights, but not the requested pickled files. It is asked again if no tier has both."""
 
     def __init__(self, message: str) -> None:
         super().__init__("NOT_FOUND", message)
@@ -107,12 +109,13 @@ class FillableTier(WeightTier, Protocol):
     """A tier that takes weights which a farther one gave."""
 
     def fill(self, request: WeightRequest, folder: Path) -> bool:
-        """Store the weights in `folder`, a snapshot of the Hub's layout; False where it does not, or has them.
+        """Store the weights in `folder`, a snapshot in the Hub's layout; False if the tier does not store, or already
+        has them.
 
-        Runs on a thread of its own, beside the load; `folder` stays until it returns.
+        Runs on its own thread during the load; `folder` stays until it returns.
 
         Raises:
-            ModelLoadError: It could not, of the class that says why; the load is not touched.
+            ModelLoadError: It could not; the class says why. The load is not affected.
         """
         ...
 
@@ -136,7 +139,7 @@ class WeightPackage:
 
 @dataclass(frozen=True, slots=True)
 class TierContext:
-    """What a tier is made from."""
+    """The inputs for creating a tier."""
 
     settings: Any
     """The `sie_core.settings.Settings` in force."""
@@ -156,5 +159,8 @@ class WeightTierFactory:
     name: str
     order: int
     create: Callable[[TierContext], WeightTier | None]
-    """Called once at start; None leaves the tier out. A `PluginError` says that a setting which names the tier is
-    unusable, and stops the start; anything else it raises is told and leaves the tier out."""
+    """Called once at start; None leaves the tier out.
+
+    A `PluginError` means that a setting which names the tier is unusable, and stops the start; any other exception is
+    reported and leaves the tier out.
+    """

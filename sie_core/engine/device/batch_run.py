@@ -23,7 +23,7 @@ class Run:
     model: LoadedModel
     batch: Batch
     lease: Lease | None = None
-    # The batch as the scheduler gave it; None for a part of one that failed.
+    # The scheduler's batch; None for a part of a failed one.
     given: Batch | None = None
     # Its units lacked memory before, and somebody tried to free some.
     after_freeing: bool = False
@@ -68,9 +68,10 @@ def part_of(batch: Batch, units: Sequence[FlightUnit]) -> Batch:
 
 
 def after_failure(run: Run, error: BaseException, tried: int) -> Sequence[Run] | None:
-    """List the parts to try of a run of `tried` units that raised: `[]` fails its one request, None frees memory first.
+    """List the parts to retry of a run of `tried` units that raised: `[]` fails its one request, None frees memory
+    first.
 
-    Where requests of it are settled meanwhile, the rest is tried again whole: a settled one may have raised.
+    If some of its requests were settled meanwhile, the rest is retried whole: a settled one may have raised.
     """
     if len(run.units) < tried:
         return [Run(run.model, run.batch, after_freeing=run.after_freeing)]
@@ -82,7 +83,7 @@ def after_failure(run: Run, error: BaseException, tried: int) -> Sequence[Run] |
 
 
 def after_freeing(run: Run, *, freed: bool) -> list[Run]:
-    """List what to try of a run that was set aside: the whole where memory was freed for it, else its halves."""
+    """List what to retry of a run that was set aside: the whole run if memory was freed for it, else its halves."""
     whole = [Run(run.model, run.batch, after_freeing=True)]
     return whole if freed else _halves_by_unit(run) or whole
 

@@ -21,7 +21,7 @@ class DeviceHealth:
     clock: Callable[[], float]
     # Why nothing runs any more.
     death: str | None = None
-    # What follows is read without the lock of the queue, which a scheduler that hangs holds.
+    # The following is read without the queue's lock, which a hanging scheduler holds.
     unfinished: set[Run] = field(default_factory=set)
     # When the worker began to ask the scheduler for the next batch; None while it does not.
     choosing_since: float | None = None

@@ -1,4 +1,7 @@
-"""The runs that a device has been given, and which of its time is whose. Given the time; its caller holds the lock."""
+"""The runs that a device has been given, and their accounting of device time.
+
+The clock is passed in; the caller holds the lock.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ class OnDevice:
 
     # How many may be there at once.
     most: int
-    # Those that are not finished: on the device, or their outputs being made. Read without the lock.
+    # Unfinished runs: on the device, or with their outputs being made. Read without the lock.
     unfinished: set[Run]
     _runs: set[Run] = field(default_factory=set)
     # When the last one ended that preempted no other.
@@ -27,7 +30,7 @@ class OnDevice:
         """Whether the device takes another run; `retries` wait for it."""
         if not self._runs:
             return True
-        # A batch that lacked memory runs with none beside it.
+        # A batch that ran out of memory is retried alone.
         return len(self._runs) < self.most and not any(run.after_freeing for run in (*self._runs, *retries))
 
     def left_s(self, now: float) -> float:
@@ -51,10 +54,10 @@ class OnDevice:
             run.at_work_since += seconds
 
     def end(self, run: Run, now: float) -> float | None:
-        """Take a run off the device and write down its times; None where it is not there.
+        """Take a run off the device and record its times.
 
         Returns:
-            For how long its oldest unit had waited when it began.
+            The queue wait of its oldest unit in seconds; None if the run is not on the device.
         """
         if run not in self._runs:
             return None

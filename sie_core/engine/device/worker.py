@@ -28,15 +28,15 @@ LAUNCHED_AHEAD = 2
 QUICK_S = 0.001
 # The outputs of one unit of a model whose last ones took no longer are finished before those that wait for a thread.
 BRIEF_S = 0.005
-# What took longer was not only held up by others that compute: it waits for something itself.
+# A call that took longer was waiting for something, not only held up by other computation.
 WAITED_S = 0.01
 
 
 class DeviceWorker:
     """Runs the batches of every model on one device, on a thread of its own.
 
-    The life of a batch: `step` takes it from the queue and runs it; `_finish` makes its outputs, as a rule on a thread
-    of `finishing`; where either raised, `_failed` has parts of it tried again, or fails the one request that is left.
+    The life of a batch: `step` takes it from the queue and runs it. `_finish` makes its outputs, as a rule on a thread
+    of `finishing`. If either raises, `_failed` retries parts of the batch, or fails its one remaining request.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class DeviceWorker:
         self._thread.start()
 
     def close(self, timeout_s: float) -> bool:
-        """Stop after the batch that runs; False where it still ran after `timeout_s`. What waits is not run."""
+        """Stop after the current batch; False if it still runs after `timeout_s` seconds. Waiting work is not run."""
         self.queue.close("the engine is closing")
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
@@ -86,7 +86,8 @@ class DeviceWorker:
             while self.step():
                 pass
         except BaseException as error:
-            # No failure of a batch: those are handled. Nothing runs from now on, so requests and health are told.
+            # Not a failure of a batch: those are handled. Nothing runs from now on, so fail all requests and report it
+            # to health.
             self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
 
     def step(self) -> bool:
@@ -118,7 +119,7 @@ class DeviceWorker:
                 self._finish(run, raw)
             else:
                 run.at_work_since = None
-                # Where a thread waits for the device, no run goes before the one that the device ends first.
+                # With an asynchronous device, finish the runs in the order in which the device ends them.
                 quick = not self.device.asynchronous and self._is_brief(run, BRIEF_S)
                 self._finishing.submit(self._finish, run, raw, quick=quick)
         else:
@@ -126,7 +127,7 @@ class DeviceWorker:
             failure = None  # it and this frame would hold each other, and the requests
 
     def _forward(self, run: Run) -> Any:
-        # A batch that lacked memory runs with none beside it.
+        # A batch that ran out of memory is retried alone.
         preemptible = run.batch.preemptible and not run.after_freeing and not self.device.asynchronous
         with preempted_by(partial(self._preempt, run)) if preemptible else nullcontext():
             return run.model.adapter.run([unit.made for unit in run.units])
@@ -142,8 +143,8 @@ class DeviceWorker:
             self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
 
     def _finishes_here(self, run: Run) -> bool:
-        # While nothing waits for this thread, it finishes the outputs of one unit sooner than another thread wakes up,
-        # and much sooner where all of those are at outputs of megabytes, or all cores at the run that was preempted.
+        # If nothing waits for this thread, it finishes the outputs of one unit sooner than another thread would wake
+        # up. It is sooner by far if the finishing threads are busy with megabytes, or all cores with the preempted run.
         if self.device.asynchronous or not self._is_brief(run, QUICK_S):
             return False
         return run.within is not None or self._finishing.busy or not self.queue.queued()[0]
@@ -225,9 +226,9 @@ class DeviceWorker:
 
 
 def work_s(seconds: float, cpu_s: float) -> float:
-    """Return how long a call takes that took so many seconds, and so many of this thread's CPU.
+    """Return the seconds of a call without delays by other threads, given its wall-clock and CPU seconds.
 
-    On cores that others use too, what takes a tenth of a millisecond may be held up for many.
+    On shared cores, a call of a tenth of a millisecond may be held up for many milliseconds.
     """
     return seconds if seconds > WAITED_S else min(seconds, cpu_s)
 

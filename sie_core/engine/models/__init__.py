@@ -1,1 +1,1 @@
-"""What a loaded model is: its record and state, its LoRA adapters, its failed loads."""
+"""Loaded models: record and state, LoRA adapters, failed loads."""

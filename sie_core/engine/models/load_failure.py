@@ -62,7 +62,7 @@ class FailedLoad:
 
 
 def _raised(error: BaseException) -> str:
-    # Name the class of an error and the module that raised it, which tells the operator which library is broken.
+    # Name the error's class and the module that raised it: the operator learns which library is broken.
     module, frame = "", error.__traceback__
     while frame is not None:
         module, frame = str(frame.tb_frame.f_globals.get("__name__", "")), frame.tb_next

@@ -36,7 +36,7 @@ class LoadedModel:
     converters: Converters
     loras: Loras
     notes: dict[str, str] = field(default_factory=dict)
-    # What plain requests ask of it, by what tells them apart; most requests are plain.
+    # What plain requests resolve to, by what tells them apart; most requests are plain.
     plain: dict[Hashable, Asked] = field(default_factory=dict)
     leases: Leases = field(default_factory=Leases)
     # Keeps the files in the local cache for as long as this object lives.
@@ -58,7 +58,7 @@ class LoadedModel:
 
     @property
     def problem(self) -> str | None:
-        """That requests to it fail one after the other; None where they do not."""
+        """The reason if its requests fail one after the other; None if they do not."""
         if self.failures < FAILURES_TOLD:
             return None
         return f"the last {self.failures} requests to it that ran failed; the server's log says why"

@@ -63,7 +63,7 @@ class Loras:
     """The adapters of one model."""
 
     model: str
-    # Those that its config names.
+    # The adapters that the model's config declares.
     declared: Mapping[str, LoraConfig]
     # How many stay loaded.
     limit: int
@@ -106,11 +106,11 @@ class Loras:
 
         Args:
             name: As the model's config declares it, or the id of a repository.
-            wait: How long to wait for its load, however long that is predicted to take.
+            wait: How long to wait for its load, whatever the prediction.
 
         Raises:
-            InferenceError: `LORA_LOADING`; `INVALID_INPUT` where it does not exist or does not fit the model;
-                `MODEL_LOAD_FAILED` where its weights could not be fetched; `RESOURCE_EXHAUSTED` where there is no room.
+            InferenceError: `LORA_LOADING`; `INVALID_INPUT` if it does not exist or does not fit the model;
+                `MODEL_LOAD_FAILED` if its weights could not be fetched; `RESOURCE_EXHAUSTED` if there is no room.
         """
         self._require_allowed(name)
         entry = self._entries.get(name)
@@ -185,8 +185,8 @@ class Loras:
             entry.settled.set()
 
     def _keep_to_limit(self, arrived: str) -> None:
-        # Evict the least recently used beyond the limit, never the one that just arrived. Adapters that are awaited are
-        # spared, in half of the places at most: clients that never use what they ask for must not displace the others.
+        # Evict the least recently used beyond the limit, never the one that just arrived. Spare adapters that their
+        # client has not used yet, up to half of the limit: clients that never return must not displace the others.
         now = self.clock()
         others = [name for name in self.loaded if name != arrived]
         awaited = [name for name in others if self._awaited(self._entries[name], now)]
@@ -197,7 +197,7 @@ class Loras:
             log.info("%s: LoRA adapter %s evicted, %d stay", self.model, name, self.limit)
 
     def _awaited(self, entry: _Entry, now: float) -> bool:
-        # Whether nobody used an adapter yet, and the client that had it loaded may still come back for it.
+        # Whether the adapter is still unused, and the client that triggered its load may come back for it.
         return not entry.leases.served and now - entry.loaded_at < self.timeouts.lora_unserved_s
 
     def _undeclared(self) -> list[str]:

@@ -103,7 +103,7 @@ class ModelRecord:
     fetch_s: float = 0.0
     # The seconds of the last load that tells how long the next one takes.
     took: Took | None = None
-    # How many clients were told to come back, and have not; until when the last of them is awaited.
+    # Clients that were asked to retry and have not yet; the time until which the last of them is expected.
     told: int = 0
     told_until: float = 0.0
     # Seconds of each finished stage of the last load.
@@ -149,7 +149,7 @@ class ModelRecord:
         elif to is State.READY and loaded is not None:
             self.loaded, self.memory_bytes, self.failure = loaded, memory_bytes, None
             self.loaded_at = now
-            # What is imported stays, so the next load has no imports.
+            # Imports stay, so the next load has none.
             self.took = Took(self.fetch_s, max(0.0, now - self.stage_started - self.import_s))
             self.stages_s["total"] = now - self.load_started
         elif to is State.FAILED:
@@ -163,7 +163,7 @@ class ModelRecord:
             self._rest.clear()
 
     async def at_rest(self, wait_s: float | None = None) -> bool:
-        """Wait until no load or unload is under way; False where one still is after `wait_s` (None: no limit)."""
+        """Wait until no load or unload is under way; False if one still is after `wait_s` (None: no limit)."""
         return self.state in RESTING or await within(self._rest.wait(), wait_s)
 
     def give_up_memory(self) -> LoadedModel | None:
@@ -199,7 +199,7 @@ class ModelRecord:
         return self.stages_s.get("import", 0.0)
 
     def expect_back(self, in_s: float) -> None:
-        """Keep the model, once it is loaded, for a client that was told to come back in so many seconds."""
+        """Keep the model, once loaded, for a client that was asked to retry in `in_s` seconds."""
         self.told += 1
         self.told_until = max(self.told_until, self.clock() + in_s + self.timeouts.return_s)
 
@@ -208,12 +208,12 @@ class ModelRecord:
         self.told = max(0, self.told - 1)
 
     def used_at(self) -> float | None:
-        """Return when the model was last used; None where it never was."""
+        """Return when the model was last used; None if never."""
         leases = self.loaded.leases if self.loaded is not None else None
         return leases.last_used if leases is not None and leases.served else self._last_used
 
     def memory_held(self) -> int | None:
-        """Return the bytes of the model and its LoRA adapters; where it is not loaded, those of its last load alone."""
+        """Return the bytes of the model with its LoRA adapters; if not loaded, those of its last load."""
         if self.memory_bytes is None or self.loaded is None:
             return self.memory_bytes
         return self.memory_bytes + self.loaded.loras.memory_bytes
@@ -257,7 +257,7 @@ class ModelRecord:
         )
 
     def held(self) -> HeldModel | None:
-        """Describe the model to a memory manager; None where it is not READY."""
+        """Describe the model to a memory manager; None unless it is READY."""
         if (loaded := self.ready()) is None:
             return None
         until = min(self.told_until, self.loaded_at + self.timeouts.longest_return_s) if self.told else 0.0
@@ -301,7 +301,7 @@ class Registry:
         return self._serving[resolved.id]
 
     def known(self, model: str) -> ModelRecord | None:
-        """Return the record that serves the model of an id; None where no request has named it yet."""
+        """Return the record that serves a model id; None if no request has named it yet."""
         return self._serving.get(model)
 
     def status(self) -> list[ModelStatus]:
@@ -310,7 +310,7 @@ class Registry:
         return [*(record.status() for record in self._serving.values()), *others]
 
     def described(self, info: ModelInfo) -> ModelInfo:
-        """Add to the description of a model what is known of it here."""
+        """Add this engine's knowledge to the description of a model."""
         record, info = self.known(info.id), replace(info, pinned=info.id in self._pinned)
         return info if record is None else record.described(info)
 
@@ -331,7 +331,7 @@ class Registry:
         self._serving[standby.resolved.id] = standby
 
     def retire(self, model: str) -> ModelRecord | None:
-        """Stop a model's record from serving; return it, or None where there is none."""
+        """Stop a model's record from serving; return it, or None if there is none."""
         record = self._serving.pop(model, None)
         if record is not None:
             record.retired = True
@@ -339,7 +339,7 @@ class Registry:
         return record
 
     async def something_leaves(self, wait_s: float, *, unused: bool) -> bool:
-        """Wait for an unload under way; False where there is none. `unused` skips models that still drain."""
+        """Wait for an unload under way; False if there is none. `unused` skips models that still drain."""
         states = (State.UNLOADING,) if unused else (State.UNLOADING, State.DRAINING)
         leaving = [record.task for record in self if record.state in states and record.task is not None]
         if leaving:

@@ -64,13 +64,13 @@ class Assembly:
         self._lock = threading.Lock()
 
     def prepare(self) -> Iterator[Unit | None]:
-        """Have the adapter prepare the request; a family may do it bit by bit, as the units are asked for.
+        """Have the adapter prepare the request; a family may prepare lazily, unit by unit.
 
-        Where the units tell whether the reply is too large, all are first made for their number alone, so that nothing
-        is computed of one that is; None stands for each.
+        If the size of the reply depends on the units, prepare once only to count them and refuse too large a reply
+        before any computation. None stands for each counted unit.
 
         Raises:
-            InferenceError: `REPLY_TOO_LARGE`; what the adapter raises.
+            InferenceError: `REPLY_TOO_LARGE`, and whatever the adapter raises.
         """
         if self.size.check():
             for unit in self._adapter.prepare(self._request.items, self._task):
@@ -228,7 +228,7 @@ def encoded_units(request: InferenceRequest, task: Task, adapter: Adapter) -> It
             unit.item = len(request.items)
             yield unit
     except InvalidInput as error:
-        # What is wrong with it is said of `query`, not of the item the adapter takes it for.
+        # Report the fault for `query`, not for the item that the adapter saw.
         param = error.param or ""
         if param.startswith("items[0]"):
             raise error.about(f"query{param.removeprefix('items[0]')}") from error

@@ -1,7 +1,7 @@
 """The stages of one request: prepare on CPU threads, run on the device, finish and encode on CPU threads.
 
-A request changes threads four times: to a CPU thread, to the device's, to a CPU thread, back to the event loop. Where
-nothing else is at work, the device's thread does all of a short text.
+A request changes threads four times: to a CPU thread, to the device's, to a CPU thread, back to the event loop. On an
+idle server, the device's thread does all of a short text.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Pipeline:
     async def answer(
         self, request: InferenceRequest, model: LoadedModel, task: Task, plan: OutputPlan, arrived: float
     ) -> InferenceReply:
-        """Answer a checked request; cancelling the call, or its deadline, removes what is queued of it."""
+        """Answer a checked request; cancelling the call, or its deadline, removes its queued units."""
         if self._stopped_because is not None:
             raise unavailable(self._stopped_because)
         preparing = self._images if "image" in model.facts.inputs and _has_images(request) else self._texts
@@ -215,7 +215,7 @@ class Pipeline:
             self.device.resume(run, freed=freed)
 
     def _lost(self, why: str) -> None:
-        # On any thread; where the loop is gone nobody waits for an answer.
+        # Callable from any thread; without a loop nobody waits for an answer.
         if self._loop is not None:
             call_soon(self._loop, self.fail_all, why)
 

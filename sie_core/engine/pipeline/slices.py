@@ -20,12 +20,12 @@ from sie_core.engine.requests.errors import request_error
 from sie_core.engine.requests.inflight import Flight, FlightUnit
 from sie_core.postprocess.plan import OutputPlan
 
-# Of a batch. Several slices make one, so that the device begins before a whole batch is prepared.
+# Slices per batch. With several, the device begins before a whole batch is prepared.
 SLICES_A_BATCH: Final = 2
 SLICE_BYTES: Final = 4 * MIB
 # Batches of a request that are prepared ahead: one or two are on the device, and the next must find a full one.
 BATCHES_AHEAD: Final = 4
-# What the engine's own objects for a unit take, beside the bytes that the unit states.
+# Bytes of the engine's own objects per unit, in addition to those that the unit states.
 BYTES_A_UNIT: Final = 1024
 # A slice ends with the unit that is made after this long, unless it is of the last item: others wait for the thread.
 SLICE_S: Final = 0.025
@@ -36,7 +36,7 @@ SHORT: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
-    """What the preparation of requests of one kind works with."""
+    """The resources shared by the preparation of similar requests."""
 
     threads: CpuPool
     room: Room
@@ -160,7 +160,7 @@ class SlicedFlight(Flight):
             self.prepared = self._with.clock()
             if len(self.request.items) == 1:
                 self.model.prepare_s = work_s(self.prepared - started, time.thread_time() - cpu_s)
-            # Of all items, as the first of them tell; they may be cut by the end of the slice.
+            # The cost of all items, extrapolated from the first ones; the slice may end in the middle of an item.
             self.more_cost = cost * len(self.request.items) // (queued[-1].made.item + 1) if queued else 0
         self.more_cost = 0 if ended else max(0, self.more_cost - cost)
         if ended and self.assembly.end():
@@ -181,7 +181,7 @@ class SlicedFlight(Flight):
                 queued.append(self._queued(unit))
                 cost, nbytes = cost + unit.cost, nbytes + unit.nbytes + BYTES_A_UNIT
             full = SLICES_A_BATCH * cost >= self._batch_cost or nbytes >= SLICE_BYTES
-            # What follows the units of the last item is its end as a rule, which must not wait for room behind others.
+            # After the last item's units usually comes the end, which must not wait for room behind other requests.
             last = unit is not None and unit.item + 1 >= len(self.request.items)
             if full or self.settled or (not last and self._with.clock() - started >= SLICE_S):
                 return queued, cost, nbytes, False

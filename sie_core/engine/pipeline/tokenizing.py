@@ -17,7 +17,7 @@ Tokens = Sequence[Sequence[Token]]
 
 # Characters and tokens that wait or are asked about; a lone request may have more.
 MOST_WAITING: Final = 2**24
-# What a model says whose adapter has no answer.
+# Error texts for models whose adapter has no answer.
 _LACKS: Final = {
     TokenizeRequest: "shows no tokens: its family has no tokenizer of whole texts to ask. Use the tokenizer in its "
     "weights' folder, or leave it to the model, which cuts texts itself (`truncate`).",

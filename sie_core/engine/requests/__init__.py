@@ -1,1 +1,1 @@
-"""What a request asks for: its task, its outputs, its life in flight and its errors."""
+"""A request's task, outputs, life in flight and errors."""

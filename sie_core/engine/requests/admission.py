@@ -1,4 +1,4 @@
-"""Which requests are taken and for how long they may wait: none before the start and during the close."""
+"""Admits requests while the engine runs: none before the start and during the close."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Admission:
     """Used on the event loop; `limit` bounds the requests in flight."""
 
     def __init__(self, limit: int | None) -> None:
-        self._limit = limit  # None where the API's gate, which counts the same requests, bounds them
+        self._limit = limit  # None if the API's gate, which counts the same requests, bounds them
         self.in_flight = 0
         self.closed_because: str | None = "the engine has not been started"
 

@@ -87,7 +87,7 @@ class FlightUnit(QueuedUnit):
     request: Flight
     # Its position among the units of its item.
     index: int = field(kw_only=True)
-    # The unit as the adapter made it. That of the queue has a key that includes the LoRA adapter.
+    # The unit as the adapter made it. The queued unit's key includes the LoRA adapter.
     made: Unit = field(kw_only=True)
     # When it was queued; its queue notes that.
     enqueued_at: float = 0.0

@@ -1,1 +1,1 @@
-"""Which models and adapters are on the device: loads, evictions, rollouts."""
+"""Residency of models and adapters on the device: loads, evictions, rollouts."""

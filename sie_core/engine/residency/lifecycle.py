@@ -41,10 +41,10 @@ log = logging.getLogger(__name__)
 LOADS_REMEMBERED = 16
 # How much longer a load is waited for than it was predicted to take at most, as a share.
 ERROR_SHARE = 0.25
-# What other models took tells little of a first load: it is waited for only where it may end as soon as this.
+# Longest predicted first load, in seconds, that a request waits for: predictions from other models' loads are poor.
 GUESSED_S = 0.5
-# What a load is expected to take while none has told: clients who ask again are told by how long it has taken so far,
-# while those of a load that is shorter would have waited for nothing.
+# Expected seconds of a load without any prediction. Clients that retry get an estimate from the time elapsed so far; a
+# longer guess would make clients of short loads wait for nothing.
 UNKNOWN_S = 1.0
 
 
@@ -57,13 +57,13 @@ class Lifecycle:
     residency: Residency
     unloader: Unloader
     estimates: Estimates
-    # Where a loaded model gets its queue.
+    # Provides the queue of a loaded model.
     queues: Queues
     metrics: EngineMetrics
     timeouts: Timeouts
     clock: Callable[[], float] = time.monotonic
     _closed: bool = False
-    # What the latest loads took.
+    # Seconds of the latest loads.
     _took: deque[Took] = field(default_factory=lambda: deque(maxlen=LOADS_REMEMBERED))
 
     async def acquire(self, resolved: ResolvedModel, wait: LoadWait) -> tuple[LoadedModel, Lease]:
@@ -74,9 +74,9 @@ class Lifecycle:
             wait: How long to wait for a load or an unload.
 
         Raises:
-            InferenceError: `MODEL_LOADING` with the time it will still take, `MODEL_NOT_LOADED` while it is being
-                unloaded, `MODEL_LOAD_FAILED` until a failed load may be tried again; `MODEL_NOT_FOUND` where it was
-                removed meanwhile; `QUEUE_UNAVAILABLE` once closed.
+            InferenceError: `MODEL_LOADING` with the remaining time, `MODEL_NOT_LOADED` while it is being unloaded,
+                `MODEL_LOAD_FAILED` until a failed load may be retried; `MODEL_NOT_FOUND` if it was removed meanwhile;
+                `QUEUE_UNAVAILABLE` once closed.
         """
         record = self._current(self.registry.of(resolved))
         if (loaded := record.ready()) is not None:
@@ -95,7 +95,7 @@ class Lifecycle:
         raise self._not_ready(record)
 
     def loaded(self, resolved: ResolvedModel) -> LoadedModel | None:
-        """Return a model that `acquire` would return at once; None where there is none."""
+        """Return a model that `acquire` would return at once; None otherwise."""
         record = self.registry.known(resolved.id)
         return None if record is None or self._closed else record.ready()
 
@@ -153,7 +153,7 @@ class Lifecycle:
         self._start_load(record)
 
     def _current(self, record: ModelRecord) -> ModelRecord:
-        # Return a record, or the one that replaced it where the catalog changed meanwhile.
+        # Return a record, or its successor if the catalog changed meanwhile.
         if self._closed:
             raise unavailable("the engine is closed")
         if not record.retired:
@@ -249,13 +249,13 @@ class Lifecycle:
         return Took(*map(median, zip(*self._took, strict=True)))
 
     def _wait_s(self, record: ModelRecord, wait: LoadWait) -> float:
-        # Say how long a request waits for a load; 0 where its client is told to come back at once.
+        # Return the seconds a request waits for a load; 0 if its client is asked to retry at once.
         if not wait.if_soon:
             return wait.seconds
         left_s = self._remaining_s(record)
         if record.took is not None:
             return wait.seconds * (1 + ERROR_SHARE) if left_s <= wait.seconds else 0.0
-        # A load that takes longer than was guessed may take any time: nobody begins to wait for it, or goes on.
+        # A load that exceeds its guess may take any time: no request starts or continues to wait for it.
         guess_holds = left_s <= min(wait.seconds, GUESSED_S) and not self._overdue(record)
         return left_s * (1 + ERROR_SHARE) if guess_holds else 0.0
 

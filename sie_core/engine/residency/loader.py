@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 # The precision that is assumed of a LoRA adapter before its load: the widest that adapters keep their factors in.
 LORA_PRECISION = "float32"
-# What the load of one is expected to take; those who wait for a model behind it are told a time by it.
+# Expected seconds of an adapter's load, for the estimates of loads queued behind it.
 LORA_LOAD_S = 0.5
 
 
@@ -85,7 +85,7 @@ class Loader:
         return resolved.profile.compute_precision or self.settings.default_compute_precision
 
     def _precision_note(self, resolved: ResolvedModel, facts: ModelFacts) -> str:
-        """Say who asked for which precision, and why a model does not compute in it."""
+        """Explain why a model does not compute in the requested precision, and who requested it."""
         asked, variable = self.precision(resolved), "SIE_DEFAULT_COMPUTE_PRECISION"
         if resolved.profile.compute_precision:
             who = f"compute_precision asks for {asked}"
@@ -207,7 +207,7 @@ class LoraLoader:
     # The model's. A load at work holds one, so that the model stays even if its clients leave.
     leases: Leases
     declared: Mapping[str, LoraConfig]
-    # Where the files of undeclared ones come from.
+    # Source of the files of undeclared adapters.
     weights: WeightChain
     residency: Residency
 

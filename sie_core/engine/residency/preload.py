@@ -36,18 +36,18 @@ class Preload:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog, self._resolve, self._lifecycle, self._clock = catalog, resolve, lifecycle, clock
-        # Those of the setting that are not loaded yet, and those of them that nobody waits for.
+        # Models to preload that are not loaded yet, and those of them that readiness does not wait for.
         self._awaited = dict.fromkeys(names)
         self._later: set[str] = set()
         self._pinned: frozenset[str] = frozenset()
         self._failures: dict[str, str] = {}
-        # By name: the task that loads it, and what makes that try again at once. None are started before `run`.
+        # By name: the loading task, and the event that triggers its next try at once. None are started before `run`.
         self._tasks: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
         self._runs = False
 
     @property
     def problem(self) -> str | None:
-        """Which models readiness waits for, and why; None once all are loaded."""
+        """The models that readiness waits for, with reasons; None once all are loaded."""
         waited = [name for name in self._awaited if not self._may_come(name)]
         told = [self._failures.get(name) or self._progress(name) for name in waited]
         return f"preload: {'; '.join(told)}" if told else None
@@ -110,7 +110,7 @@ class Preload:
             await within(wake.wait(), wait_s)
 
     async def _attempt(self, name: str) -> float | None:
-        # Load a model; return the seconds until the next try, None where there is none before `again`.
+        # Load a model; return the seconds until the next try, None to wait for `again`.
         try:
             resolved = await self._resolve(name)
             self._tasks[name][1].clear()  # the model may have been added by this very look-up: no second try for that

@@ -1,7 +1,7 @@
-"""What is resident on the device. All loads onto it and all evictions go through here. Event loop only.
+"""The residency of models on the device. All loads onto it and all evictions go through here. Event loop only.
 
 Models are loaded one at a time, so that the memory of each can be measured. A LoRA adapter that fits without an
-eviction waits for no other load, nor for the models that one drains.
+eviction waits neither for other loads nor for draining models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Placed(NamedTuple, Generic[Result]):
     """The result of a load."""
 
     result: Result
-    # By how many bytes the use of the device grew; None where the probe cannot tell, or another load grew it too.
+    # Growth of the device's use in bytes; None if the probe cannot tell, or another load contributed.
     grown: int | None
     # The estimate before the load.
     need: Need
@@ -159,7 +159,7 @@ class Residency:
                 if room == Room():
                     return
                 if not freed and not room.fits:
-                    # What the C library, or the device's, keeps of freed memory counts as used until then.
+                    # Freed memory that the allocators of C library or device retain counts as used until then.
                     freed = True
                     await self.memory.collect()
                     continue

@@ -22,10 +22,10 @@ MOST_LOGGED = 20
 class Rollout:
     """Follows the catalog. Each model is rolled out by itself and waits for no other.
 
-    Where a loaded model's config changes, a standby loads the new config beside the old one, which serves until the
-    standby is ready, and serves on where it cannot be loaded. A changed model that is not loaded takes its new config
-    at once. A removed model answers the requests it has and is unloaded. A newer config retires the standby of an
-    older one.
+    If a loaded model's config changes, a standby loads the new config next to the old one. The old one serves until the
+    standby is ready, or on if the standby cannot be loaded. A changed model that is not loaded takes its new config at
+    once. A removed model answers the requests it has and is unloaded. A newer config retires the standby of an older
+    one.
     """
 
     def __init__(self, registry: Registry, lifecycle: Lifecycle, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +44,7 @@ class Rollout:
             model.id
             for model in after.models()
             if (old := before.entries.get(model.id))
-            # Of ten thousand models few configs are others; to compare the rest would hold up the loop.
+            # Of ten thousand models few configs differ; comparing the rest would block the loop.
             and old.config is not model.config
             and served(old) != served(model)
         }
@@ -114,7 +114,7 @@ class Rollout:
         self._registry.promote(standby)
 
     def _serves_older(self, standby: ModelRecord) -> ModelRecord | None:
-        # Return the record that serves an older config than the standby's; None where none does.
+        # Return the record that serves an older config than the standby's; None if none does.
         old = self._registry.known(standby.resolved.id)
         loaded = None if old is None else old.ready()
         return None if loaded is None or served(loaded.resolved) == served(standby.resolved) else old

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Queues(Protocol):
-    """Where loaded models have their queues."""
+    """Creates and removes the queues of loaded models."""
 
     def add_model(self, model: LoadedModel) -> None:
         """Serve a model's queue."""
@@ -39,7 +39,7 @@ class Unloader:
     memory: DeviceMemoryMeter
     metrics: EngineMetrics
     timeouts: Timeouts
-    # Set before a close: no unload may begin between its look at what is under way and its own unloads.
+    # Set before a close: no unload may begin between the close's look at unloads under way and its own.
     closed: bool = False
     _giving: Tasks = field(default_factory=Tasks)
 
@@ -67,7 +67,8 @@ class Unloader:
         if loaded is None or self.closed:
             return False
         record.move(State.DRAINING, evict=evict)
-        # Who waits for a LoRA adapter of it is told to retry: that load may be waiting for this very unload.
+        # Requests that wait for one of its LoRA adapters are asked to retry: that load may be waiting for this very
+        # unload.
         loaded.loras.cancel_loads()
         record.task = asyncio.create_task(self._unload(record, loaded, wait_s))
         del loaded

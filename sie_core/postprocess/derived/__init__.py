@@ -1,1 +1,1 @@
-"""Outputs made of others: one vector of many, MUVERA and SMVE."""
+"""Outputs derived from multi-vectors: MUVERA and SMVE."""

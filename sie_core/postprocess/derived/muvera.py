@@ -1,13 +1,13 @@
-"""MUVERA: one dense vector of a multi-vector whose dot products approximate late interaction.
+"""MUVERA: one dense vector per multi-vector, whose dot products approximate late interaction.
 
 Fixed dimensional encodings of Dhulipala et al., "MUVERA: Multi-Vector Retrieval via Fixed Dimensional Encodings" (arXiv
-2405.19504). Each repetition cuts space into partitions by random hyperplanes (SimHash). A query's tokens are summed
-within each partition, a document's averaged, so that the dot product of the two estimates, for every query token, its
+2405.19504). Each repetition cuts space into partitions by random hyperplanes (SimHash). Within each partition, a
+query's tokens are summed and a document's averaged. The dot product of the two estimates, for every query token, its
 match with the document tokens around it.
 
 A document's partition without tokens stays zero, or, with `fill_empty_partitions`, takes the token on the same side of
-the most hyperplanes, as in section 2.1 of the paper. Filling is off unless set, because every default and random draw
-is part of the wire contract: encodings of other servers of it with equal parameters are comparable.
+the most hyperplanes, as in section 2.1 of the paper. Filling is off by default. Every default and random draw is part
+of the wire contract: encodings by other servers with equal parameters are comparable.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ MOST_BYTES = 64 * 2**20
 ENTRIES_AT_ONCE = 2**16
 """How many entries of an encoding are worked on at a time: 256 KiB."""
 MEMBERSHIPS_AT_ONCE = 2**20
-"""How many entries a matrix of which token is in which partition may have: 4 MiB."""
+"""Bound on the entries of the token-to-partition matrix: 4 MiB."""
 _PARAMETER_SETS_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class MuveraParameters:
-    """What encodings must share to be comparable."""
+    """The parameters that encodings must share to be comparable."""
 
     num_repetitions: int = 40
     num_simhash_projections: int = 6
     """Hyperplanes of a repetition: 2 to that power partitions."""
     projection_dim: int | None = None
-    """Dimensions a token is projected to in each repetition; None keeps its own."""
+    """Dimensions to which each repetition projects a token; None keeps the token's own."""
     final_projection_dim: int | None = 10240
-    """Dimensions of the encoding where it would have more; None keeps all."""
+    """Upper bound on the dimensions of the encoding; None keeps all."""
     seed: int = 42
     normalize: bool = False
     """Give the encoding unit length."""
@@ -60,7 +60,7 @@ class _Projections:
     tokens: NDArray[np.float32] | None
     """Shape (r, d, projection_dim): each dimension goes to one, with a random sign (Alon, Matias, Szegedy)."""
     buckets: NDArray[np.int64] | None
-    """Where each entry of the flat encoding goes in the final one."""
+    """Place in the final encoding of each entry of the flat one."""
     signs: NDArray[np.float32] | None
 
 
@@ -118,7 +118,7 @@ class Muvera:
         return 4 * self._repetitions * self.token_dims * by_token + (12 * size if self._sketched else 4 * size)
 
     def _encode(self, tokens: NDArray[np.float32], is_query: bool) -> NDArray[np.float32]:
-        """Go through the repetitions, a few at a time: what is large of them stays in the processor's cache."""
+        """Process a few repetitions at a time, so that their large arrays stay in the processor's cache."""
         random, partitions = self._projections, self._partition(tokens).T
         encoding = np.zeros(self.dims, dtype=np.float32 if random.buckets is None else np.float64)
         step = max(1, ENTRIES_AT_ONCE // (self._partitions * self._width))
@@ -139,13 +139,13 @@ class Muvera:
     ) -> NDArray[np.float32]:
         """Sum a query's tokens of each partition, or average a document's: shape (repetitions, partitions, width).
 
-        A product with the matrix of which token is in which partition does the adding: unlike a scatter it runs outside
-        the interpreter's lock, and so beside the other threads.
+        The sums are a product with the token-to-partition matrix. Unlike a scatter, a product releases the
+        interpreter's lock and so runs in parallel with other threads.
 
         Args:
-            tokens: Shape (tokens, width), or (repetitions, tokens, width) where each projects them otherwise.
-            partitions: Where each token is in each repetition: shape (repetitions, tokens).
-            is_query: Whether they are a query's.
+            tokens: Shape (tokens, width), or (repetitions, tokens, width) if each repetition has its own projection.
+            partitions: Partition of each token in each repetition: shape (repetitions, tokens).
+            is_query: Whether the tokens are a query's.
         """
         repetitions, count = partitions.shape
         sums = np.zeros((repetitions, self._partitions, self._width), dtype=np.float32)
@@ -171,14 +171,14 @@ class Muvera:
     def _nearest(self, partitions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Find for each partition the first of the tokens on the same side of the most hyperplanes.
 
-        The distance is the number of bits in which two partitions' sides differ, so the search goes bit by bit: what is
-        nearest on this side of a hyperplane, or beyond it and one farther.
+        The distance is the number of differing bits (Hamming), so the search goes bit by bit: the nearest token is on
+        this side of a hyperplane, or beyond it and one farther.
 
         Args:
-            partitions: Where each token is in each repetition: shape (repetitions, tokens).
+            partitions: Partition of each token in each repetition: shape (repetitions, tokens).
 
         Returns:
-            Places of tokens, shape (repetitions, partitions).
+            Indices of tokens, shape (repetitions, partitions).
         """
         repetitions, count = partitions.shape
         sides = partitions ^ (partitions >> 1)  # what the Gray code counts

@@ -1,10 +1,10 @@
-"""SMVE: one sparse vector of a multi-vector, for engines that search inverted lists.
+"""SMVE: one sparse vector per multi-vector, for engines that search inverted lists.
 
-Each repetition has `width` random directions. A token counts in the `k` it lies most along, by how far it does; a
-query's tokens are added up in each direction, a document's averaged over those that count in it. Two multi-vectors
-whose tokens lie near each other so share directions, and their dot product grows with late interaction.
+Each repetition has `width` random directions. A token counts in the `k` directions of its largest projections, with the
+projection as its value. A direction sums the values of a query's tokens, and averages those of a document's tokens.
+Multi-vectors with similar tokens share directions, so their dot product grows with late interaction.
 
-Every random draw is part of the wire contract: vectors of other servers of it with equal parameters are comparable.
+Every random draw is part of the wire contract: vectors by other servers with equal parameters are comparable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARAMETER_SETS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class SmveParameters:
-    """What sparse vectors must share to be comparable."""
+    """The parameters that sparse vectors must share to be comparable."""
 
     width: int = 65536
     """Random directions of a repetition."""

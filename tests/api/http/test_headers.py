@@ -1,7 +1,9 @@
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from sie_core import __version__
+from sie_core.api.request import RequestHeaders
 from sie_core.contracts import InferenceError
 
 URL = "/v1/encode/org/model"
@@ -141,3 +143,14 @@ async def test_a_request_for_which_there_is_no_memory_may_come_again(client, bac
     reply = await client.post(URL, json=BODY)
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "RESOURCE_EXHAUSTED")
     assert reply.headers["retry-after"]
+
+
+def test_headers_decoded_once_are_those_of_starlette() -> None:
+    raw = [(b"accept", b"a"), (b"prefer", b"wait=1"), (b"prefer", b"\xe9"), (b"x-empty", b"")]
+    ours, theirs = RequestHeaders(raw), Headers(raw=raw)
+    for name in ("accept", "prefer", "x-empty", "absent"):
+        assert ours.get(name) == theirs.get(name)
+        assert ours.getlist(name) == theirs.getlist(name)
+        assert (name in ours) == (name in theirs)
+    with pytest.raises(KeyError):
+        ours["absent"]

@@ -118,7 +118,7 @@ async def test_a_sidecar_refuses_slices_by_their_heads(cluster: Cluster, box: Bo
             "_INBOX.>", "_INBOX.a b.c", "_INBOX", "_INBOX.a", "_INBOX..x", "", "_INBOX.a\r\nPUB x.y 1\r\nz\r\n.b",
             "_INBOX." + "a" * 60_000 + ".b",
         )),
-        right[:3] + b"\x02" + right[4:],
+        right[:3] + b"\x00" + right[4:],
         *(right[:cut] for cut in (0, 3, 5, 20, len(right) // 2, len(right) - 1)),
         right + b"\x00",
         raw(DEEP, SHARED, b"", JOINED),
@@ -138,6 +138,16 @@ async def test_a_sidecar_refuses_slices_by_their_heads(cluster: Cluster, box: Bo
     await cluster.until(lambda: cluster.ended("refused") == before + len(bad))
     assert box.came.empty()
     await still_well(cluster)
+
+
+async def test_a_sidecar_leaves_a_slice_of_a_newer_release_in_the_queue(cluster: Cluster, box: Box) -> None:
+    right = encode_work(box.head, SHARED, [ITEM])
+    before = cluster.ended("handed_back")
+    await publish(cluster, [right[:3] + b"\x02" + right[4:]])
+    await cluster.until(lambda: cluster.ended("handed_back") > before)
+    backlog = await cluster.transport.backlog("sie-work-_default")
+    assert sum(backlog.values()) == 1
+    assert box.came.empty()
 
 
 async def test_a_worker_answers_bombs_in_a_slice_by_type(cluster: Cluster, box: Box) -> None:

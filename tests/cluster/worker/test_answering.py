@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgpack import packb, unpackb
 
 from sie_core.cluster.messages.requests import pack_item, pack_shared
 from sie_core.cluster.messages.work import WorkHead, decode_result, encode_work
@@ -47,6 +49,15 @@ async def test_an_error_too_large_for_a_head_is_told_cut() -> None:
     assert error["code"] == "INVALID_INPUT"
     assert error["message"].startswith("this text is bad: xxx")
     assert (await answered(refuses("bad", texts=["x"] * 50_000))) == {"code": "INVALID_INPUT", "message": "bad"}
+
+
+async def test_a_request_of_a_newer_release_may_come_again() -> None:
+    shared = packb(unpackb(pack_shared(InferenceRequest("m", "encode", [], "r"))) | {"of_tomorrow": 1})
+    frame = encode_work(HEAD, shared, [pack_item(Item(text="a text"))])
+    result, _ = decode_result(b"".join(await answer(cast("WorkerBackend", SimpleNamespace(infer=None)), frame)))
+    assert result.error is not None
+    assert result.error["code"] == "QUEUE_UNAVAILABLE"
+    assert "older release" in result.error["message"]
 
 
 async def test_a_reply_that_cannot_be_written_is_an_error_of_the_server() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -61,6 +63,22 @@ def late(asked: list[Asked]) -> float:
     return 1 - len(in_time(admitted)) / len(admitted)
 
 
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Count the steps of the interpreter meanwhile."""
+    count = [0]
+
+    def step(frame: Any, event: str, argument: Any) -> Any:
+        count[0] += 1
+        return step
+
+    sys.settrace(step)
+    try:
+        yield count
+    finally:
+        sys.settrace(None)
+
+
 @pytest.mark.parametrize("times", [2, 3])
 @pytest.mark.parametrize("timeout_s", [0.5, 2.0, 10.0])
 @pytest.mark.parametrize("clients", [None, 1, 20])
@@ -105,6 +123,70 @@ def test_a_device_with_nothing_to_do_tries_even_what_it_has_been_too_slow_for() 
     time.at(5.0, lambda: setattr(model, "price_s", PRICE_S))
     time.run(60.0)
     assert len(in_time(answers)) == 3
+
+
+def test_a_burst_that_is_over_refuses_nobody_who_comes_afterwards() -> None:
+    time = DeviceTime()
+    model = time.add(Model())
+    for client in range(40):
+        time.at(0.0, lambda client=client: [time.ask(model, [COST] * 8, client=str(client)) for _ in range(2)])
+    answers: list[Asked] = []
+    for number in range(40):
+        for client in ("first", "second"):
+            time.at(60.0 + number, lambda client=client: answers.append(time.ask(model, [COST], 0.05, client)))
+    time.run(120.0)
+    assert len(in_time(answers)) == 80
+
+
+def test_one_slow_batch_keeps_no_model_from_being_tried_beside_a_busy_one() -> None:
+    time = DeviceTime()
+    rare, busy = time.add(Model("test/rare")), time.add(Model("test/busy"))
+    rare.price_s = 0.01  # at first, as an import would make it
+    time.at(0.0, lambda: time.ask(rare, [100]))
+    time.at(5.0, lambda: setattr(rare, "price_s", PRICE_S))
+    answers: list[Asked] = []
+    for number in range(1000):
+        time.at(10.0 + number / 100, lambda: time.ask(busy, [COST] * 2, client="busy"))
+    for number in range(20):
+        time.at(11.001 + number / 3, lambda: answers.append(time.ask(rare, [100], 0.5)))
+    time.run(60.0)
+    assert len(in_time(answers)) == 20
+
+
+def test_who_could_never_be_in_time_books_nobodys_time() -> None:
+    def told(impossible: int) -> float | None:
+        time = DeviceTime()
+        model = time.add(Model())
+        time.at(0.0, lambda: time.ask(model, [COST] * 8))
+        time.run(1.0)
+        time.ask(model, [COST] * 8)
+        for _ in range(impossible):
+            error = time.ask(model, [COST] * 80, 0.1).error
+            assert error is not None
+            assert "even alone" in error.message
+        while (error := time.ask(model, [COST] * 8, 0.5).error) is None:
+            pass
+        return error.retry_after_s
+
+    assert told(100) == told(0)
+
+
+def test_thousands_of_late_requests_are_dropped_in_about_as_many_steps_each_as_tens() -> None:
+    def steps(requests: int) -> float:
+        time = DeviceTime(10**9)
+        model = time.add(Model())
+        time.at(0.0, lambda: time.ask(model, [COST]))
+        time.run(1.0)
+        for number in range(requests):  # half of one client; half run out, half are predicted to be late
+            client = "one" if number % 4 < 2 else str(number)
+            time.ask(model, [COST], 1e6 if number < 2 else 1e3, client).deadline = 2.0 if number % 2 else 2.1
+        time.now = 2.0999
+        with counted() as count:
+            dropped = time.scheduler.late(time.now)
+        assert len(dropped) == requests - 1
+        return count[0] / requests
+
+    assert steps(2000) < 2.5 * steps(50)
 
 
 def test_who_is_refused_is_told_when_there_is_room_one_later_than_the_other() -> None:
@@ -156,22 +238,15 @@ def test_an_empty_queue_takes_a_request_of_any_size() -> None:
 
 def test_to_judge_a_request_takes_about_as_many_steps_with_thousands_queued() -> None:
     def steps(requests: int) -> int:
-        time, count = DeviceTime(10**9), 0
+        time = DeviceTime(10**9)
         model = time.add(Model())
         time.at(0.0, lambda: time.ask(model, [COST]))
         time.run(1.0)
         for number in range(requests):
             time.ask(model, [COST + number % 7] * 2, 1e6)
-
-        def counted(frame: Any, event: str, argument: Any) -> Any:
-            nonlocal count
-            count += 1
-            return counted
-
-        sys.settrace(counted)
-        refused = time.ask(model, [COST], 0.001)
-        sys.settrace(None)
+        with counted() as count:
+            refused = time.ask(model, [COST], 0.001)
         assert refused.error is not None
-        return count
+        return count[0]
 
     assert steps(4000) < 2 * steps(40)

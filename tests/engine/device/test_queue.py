@@ -9,6 +9,7 @@ from sie_fake.adapter import FakeAdapter
 from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, Unit
+from sie_core.engine.device.batch_run import Run
 from sie_core.engine.device.worker import QUICK_S
 from sie_core.engine.requests.inflight import FlightUnit
 from tests.engine.conftest import BOUND_S, bounded, queued, request, sample, until
@@ -69,6 +70,29 @@ def test_nothing_is_launched_behind_a_batch_until_more_waits_than_the_next_one_t
     assert device.queue.take() is None
     device.queue.device_done(ahead)
     assert len(device.queue.take().units) == 7
+
+
+def test_a_part_of_a_failed_batch_is_not_preempted():
+    device = DeviceTime(layers=12)
+    model = device.add(Model())
+    for costs in ([10], [2000], [10]):
+        device.ask(model, costs)
+        device.ask(model, [10])
+        device.run_all()
+    device.ask(model, [2000])
+    device.ask(model, [10])
+    short = device.queue.take()
+    device.queue.device_done(short)
+    whole = device.queue.take()
+    assert whole.batch.preemptible
+    device.ask(model, [10])
+    device.queue.done(whole)
+    device.queue.retry(Run(model, whole.batch))
+    part = device.queue.take()
+    assert part.given is None
+    assert device.queue.preempting(part) is None
+    device.queue.device_done(part)
+    assert device.queue.take().given
 
 
 def test_what_is_kept_back_behind_a_run_goes_once_that_should_have_ended():

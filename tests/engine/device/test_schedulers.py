@@ -46,13 +46,19 @@ class Wrong(FairScheduler):
             "gives a batch of junk": {"units": (3,)},
             "gives a unit twice": {"units": 2 * batch.units},
             "gives another model": {"model": object()},
+            "gives a list as model": {"model": []},
+            "gives a number of units": {"units": len(batch.units)},
             "miscounts the cost": {"cost": batch.cost + 1},
             "predicts NaN": {"predicted_s": float("nan")},
         }
         return dataclasses.replace(batch, **changes.get(self.fault, {}))
 
     def late(self, now: float) -> Any:
-        return None if self.fault == "is late with None" else super().late(now)
+        wrong = {"is late with None": None, "is late with lists": [[]]}
+        return wrong[self.fault] if self.fault in wrong else super().late(now)
+
+    def waiting(self, model: Any) -> Any:
+        return None if self.fault == "counts no units" else super().waiting(model)
 
     def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
         if self.fault == "raises in ran":
@@ -64,6 +70,7 @@ FAULTS = (
     *("drops every unit", "drops a unit", "never gives a batch", "raises in next", "gives a list"),
     *("gives an empty batch", "gives a batch of junk", "gives a unit of nobody", "gives a unit twice"),
     *("gives another model", "miscounts the cost", "predicts NaN", "is late with None"),
+    *("gives a list as model", "gives a number of units", "is late with lists", "counts no units"),
 )
 
 

@@ -154,7 +154,7 @@ async def test_a_fetch_of_which_nothing_comes_is_told_until_something_does(engin
         assert (await refusal(engine.infer(request("org/far", "text", load_wait_s=0)))).code == "MODEL_LOADING"
         await asyncio.to_thread(asked.wait, BOUND_S)
         assert engine.health().notes == ()
-        assert engine.model("org/far").notes == {"fetch": "no bytes counted yet"}
+        assert engine.model("org/far").notes == {"fetch": "nothing yet"}
         clock.ahead_s = 1000
         (note,) = engine.health().notes
         assert note.startswith("org/far: nothing has come of its weights for 1000 s")

@@ -1,1 +1,1 @@
-"""What the fakes make of items before a run."""
+"""Preparation of items by the fakes."""

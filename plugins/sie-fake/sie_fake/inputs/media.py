@@ -17,7 +17,7 @@ BYTES_PER_SAMPLE = 2
 
 @dataclass(frozen=True, slots=True)
 class MediaRow:
-    """What the media of one item add to its row."""
+    """The media of one item, in its row."""
 
     words: tuple[str, ...] = ()
     """A word for each, made of a hash of its bytes."""

@@ -35,7 +35,7 @@ class Row:
     query: tuple[str, ...] = ()
     """The words of the query, in a pair."""
     offset: int = 0
-    """Where `text` begins in the item's, for `extract`, which reads it as it was written."""
+    """Start of `text` in the item's text, for `extract`, which reads the original text."""
     media: MediaRow = NO_MEDIA
     ballast: bytes = b""
     """Takes memory, as the pixels of a picture would."""

@@ -1,1 +1,1 @@
-"""What the fakes give: vectors, scores, extractions."""
+"""Outputs of the fakes: vectors, scores, extractions."""

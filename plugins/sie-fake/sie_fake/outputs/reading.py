@@ -1,4 +1,4 @@
-"""What the fakes score and extract: rules a test can work out by eye, each row by its own text alone."""
+"""Scores and extractions of the fakes, by rules that a test can work out by eye from each row's own text."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def score(query: Sequence[str], words: Sequence[str]) -> float:
 def extract(row: Row) -> ItemOutput:
     """Extract from one row.
 
-    `person=Ada` is an entity `Ada` of the label `person`; `Ada-knows->Bob` a relation; a label that stands in the text
-    as a word of its own classifies it; an image holds one object, as wide as the image has bytes; `output_schema` asks
-    for the entities of its properties' names.
+    `person=Ada` is an entity `Ada` with the label `person`; `Ada-knows->Bob` is a relation. A label that occurs in the
+    text as a word classifies it. An image holds one object, as wide as the image has bytes. `output_schema` asks for
+    the entities named by its properties.
     """
     entities = tuple(_entities(row))
     return ItemOutput(

@@ -1,14 +1,14 @@
 """Makes one list of the entities of a text's windows, by their places in characters.
 
-The rule: an entity belongs to the window that owns its first character. One that crosses the border to the next window
-may be seen otherwise there; then
+The rule: an entity belongs to the window that owns its first character. A crossing entity, which reaches into the next
+window, may be found differently there; then
 
-1. of two owned entities that get into each other's way over a border, the one of higher score stays;
-2. an entity that ends with its window, where the next one goes on, may be half of one, and stays only where nothing
-   else lies;
-3. an entity that crosses the border and was found by the window after it alone stays where nothing else lies.
+1. of two owned entities that conflict across the border, the one with the higher score stays;
+2. an entity that ends where its window ends, with more text behind it, may be cut off, and stays only if nothing
+   overlaps it;
+3. a crossing entity that only the following window found stays if nothing overlaps it.
 
-Only places count, and of the labels of one place the best score: a place is compared once, however many labels it has.
+Only spans are compared, by the best score of their labels: a span is compared once, however many labels it has.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one window found."""
+    """The result of one window."""
 
     entities: Sequence[Entity]
     own: tuple[int, int]
     """The characters it owns, end exclusive."""
     end: int
-    """Where its last word ends."""
+    """End of its last word."""
 
 
 def merge(windows: Sequence[Found], *, flat: bool) -> list[Entity]:

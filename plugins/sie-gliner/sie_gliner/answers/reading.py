@@ -1,4 +1,4 @@
-"""What the probabilities of one row say: entities and relations with their places in the text. Runs on CPU threads."""
+"""Decodes the probabilities of one row: entities and relations with their places in the text. Runs on CPU threads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from sie_gliner.text.rows import Row
 Arrays = Mapping[str, NDArray[Any]]
 """Results of a run by name.
 
-An entry a row have `grid` (rows, words, widths, classes) and `words` (rows, words, classes, 3). Of all rows are `spans`
-(spans, classes) with `span_ends` (spans, 3): row, first and last word; and `relations` (pairs, classes) with `pairs`
-(pairs, 5): row, first and last word of the head, and of the tail."""
+Per row, an entry has `grid` (rows, words, widths, classes) and `words` (rows, words, classes, 3). For all rows together
+it has `spans` (spans, classes) with `span_ends` (spans, 3): row, first and last word. It may have `relations` (pairs,
+classes) with `pairs` (pairs, 5): row, first and last word of the head, and of the tail.
+"""
 
 
 def read(row: Row, place: int, results: Arrays) -> ItemOutput:
@@ -36,8 +37,8 @@ def _read(row: Row, place: int, results: Arrays) -> ItemOutput:
         row.tally.count_entities(row.own[0], _owned(row, spans.first))
     entities = [_entity(row, span) for span in spans]
     if any(math.isnan(float(results[name][place].sum())) for name in ("grid", "words") if name in results):
-        # The engine refuses a score that is no number; silence would look like an answer. Where windows are merged, it
-        # must lie where this one's entities do.
+        # The engine refuses a score that is NaN; dropping it would look like an answer. For merged windows, its place
+        # must be inside this window's own characters.
         begin = row.own[0]
         entities.append(Entity("", row.labels[0], math.nan, begin, begin))
     output = ItemOutput(entities=tuple(in_order(entities)))
@@ -81,7 +82,9 @@ def _relations(row: Row, place: int, results: Arrays, spans: Spans) -> list[Rela
 
 
 def _owned(row: Row, words: NDArray[Any]) -> int:
-    """Count the `words` that begin in what the row's window owns: neighbours find the same where they overlap."""
+    """Count the `words` that begin in the characters that the row's window owns; overlapping neighbours find the
+    others.
+    """
     begins = row.starts[words]
     return int(((begins >= row.own[0]) & (begins < row.own[1])).sum())
 

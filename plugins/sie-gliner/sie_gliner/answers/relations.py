@@ -14,7 +14,7 @@ from sie_core.contracts import Entity, Relation
 def merge_relations(
     windows: Sequence[Sequence[Relation] | None], entities: Iterable[Entity]
 ) -> tuple[Relation, ...] | None:
-    """Merge the relations of one text's windows; None where none was asked for."""
+    """Merge the relations of one text's windows; None if no relations were requested."""
     if all(relations is None for relations in windows):
         return None
     kept = {(entity.start, entity.end) for entity in entities}

@@ -1,7 +1,7 @@
 """Chooses spans from the probabilities of one row, as gliner's decoders do: above a threshold, best first, no overlap.
 
-A client may ask for a threshold of 0 and for many labels. Places are chosen before labels are looked at, and there are
-never more than twice as many as words; what is done for each candidate is done by NumPy, which lets other threads work.
+A client may ask for a threshold of 0 and for many labels. Spans are chosen before labels, so there are never more than
+twice as many as words. Work per candidate is done by NumPy, which releases the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Candidates:
     best: Probabilities
     """The score of the likeliest class."""
     scores: Callable[[Numbers], Probabilities]
-    """From numbers of places to the scores of each (places, classes), `NONE` where there is no candidate."""
+    """Maps indices of places to their scores (places, classes); `NONE` if a place is no candidate."""
 
 
 def from_grid(grid: Probabilities, threshold: float) -> Candidates:
@@ -135,7 +135,7 @@ def choose(candidates: Candidates, *, flat: bool, multi_label: bool) -> Spans:
 
 
 def _apart(first: Numbers, last: Numbers, left: Numbers, flat: bool) -> Numbers:
-    """Take the first place that is left, and leave out what is in its way, until none is left."""
+    """Take the first remaining span and drop the spans that conflict with it, until none remains."""
     taken = []
     while len(left):
         begin, end = first[left[0]], last[left[0]]

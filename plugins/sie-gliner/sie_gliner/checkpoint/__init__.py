@@ -1,1 +1,1 @@
-"""What a GLiNER checkpoint holds: its config, its tensors, its tokenizers, how it splits texts into words."""
+"""A GLiNER checkpoint: its config, tensors, tokenizers and word splitter."""

@@ -26,14 +26,14 @@ Pooling = Literal["first", "last", "mean", "max"]
 
 @dataclass(frozen=True, slots=True)
 class GlinerConfig:
-    """What a checkpoint is, with gliner's defaults for what its file leaves out."""
+    """A checkpoint's config, with gliner's defaults for missing values."""
 
     encoder: Mapping[str, Any]
     """The transformers config of the encoder of texts."""
     label_encoder: Mapping[str, Any] | None
-    """That of the encoder of labels; None where labels stand before the text."""
+    """Config of the label encoder; None if labels precede the text."""
     span_encoder: Mapping[str, Any] | None
-    """That of an encoder over the words of a text, before spans are represented."""
+    """Config of an encoder over the words of a text, before spans are represented."""
     span_mode: str
     """How spans are represented; `token_level` where words are scored, to begin, to end and to lie inside a span."""
     represents_spans: bool
@@ -44,7 +44,7 @@ class GlinerConfig:
     max_words: int
     """Words of a window."""
     pooling: Pooling
-    """Which of its tokens stand for a word."""
+    """Which of a word's tokens represent it."""
     splitter: str
     lstm_layers: int
     fuses_layers: bool
@@ -53,9 +53,9 @@ class GlinerConfig:
     """The kinds of attention between words and labels after the encoders."""
     fusion_layers: int
     relations_layer: str | None
-    """What pairs entities up; `none` for all pairs. None where the checkpoint finds no relations."""
+    """Layer that pairs entities; `none` for all pairs. None if the checkpoint finds no relations."""
     triples_layer: str | None
-    """What scores a pair for a relation; None for a product with the pair's representation."""
+    """Layer that scores a pair for a relation; None for a product with the pair's representation."""
     entity_marker: str
     relation_marker: str
     separator: str
@@ -74,18 +74,18 @@ class GlinerConfig:
 
     @property
     def kind(self) -> str:
-        """What it is, for operators."""
+        """Description for operators."""
         labels = "bi-encoder" if self.label_encoder else "uni-encoder"
         scores = "words" if self.scores_words else f"spans ({self.span_mode})"
         return f"GLiNER, {labels}, scores {scores}{' and relations' if self.relations_layer else ''}"
 
 
 def read_config(card: ModelCard) -> GlinerConfig:
-    """Read a checkpoint's config, and refuse what cannot be served from its folder.
+    """Read a checkpoint's config, and refuse one that cannot be served from its folder.
 
     Raises:
-        ModelLoadError: `CONFIG` where it is of no kind served or needs what is not in its folder, `CORRUPT` where its
-            file is missing or no JSON object.
+        ModelLoadError: `CONFIG` if its kind is not served or it needs files outside its folder, `CORRUPT` if its file
+            is missing or no JSON object.
     """
     require_safetensors(card)
     written = _read_json(card.path / CONFIG_FILE)

@@ -88,7 +88,7 @@ LANGUAGES: dict[str, tuple[str, str, Callable[[Any], Splitter]]] = {
         lambda indic: _found_in_turn(partial(indic.trivial_tokenize, lang="hi")),
     ),
 }
-"""Splitters of single languages: module, what pip installs it by, and what is made of the module."""
+"""Splitters of single languages: module, its name for pip, and a function from the module to the splitter."""
 
 
 def _one_at_a_time(split: Splitter) -> Splitter:

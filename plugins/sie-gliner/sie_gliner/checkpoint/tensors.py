@@ -36,14 +36,14 @@ class CheckpointTensors:
         self._kept = {**left_out, **kept}
 
     def account_for(self, needed: Collection[str], others: tuple[str, ...]) -> None:
-        """Hold the names of the file against those that are needed.
+        """Check the names in the file against the needed ones.
 
         Args:
-            needed: Names that must be there.
-            others: How the names begin that others account for, or that gliner saves and does not use.
+            needed: Names that must exist.
+            others: Prefixes of names that other code reads, or that gliner saves and does not use.
 
         Raises:
-            ModelLoadError: `CORRUPT`: a tensor is missing, or there is one that nothing would use.
+            ModelLoadError: `CORRUPT`: a tensor is missing, or one would not be used.
         """
         if missing := sorted(name for name in needed if name not in self._kept):
             raise ModelLoadError("CORRUPT", f"{WEIGHTS_FILE} lacks tensors of the model: {_named(missing)}.")

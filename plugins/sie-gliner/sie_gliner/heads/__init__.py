@@ -1,1 +1,1 @@
-"""What GLiNER computes on an encoder's states: words and labels, spans, relations."""
+"""GLiNER's modules on an encoder's states: words and labels, spans, relations."""

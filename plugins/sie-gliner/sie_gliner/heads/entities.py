@@ -28,11 +28,11 @@ MODES: dict[str, Callable[[str, int, int], nn.Module]] = {
     "mlp": lambda _, size, width: MlpVectors(size, width),
     "query": lambda _, size, width: QueryVectors(size, width),
 }
-"""What represents spans, by `span_mode`."""
+"""Representations of spans, by `span_mode`."""
 
 
 class SpanLayer(nn.Module):
-    """What represents spans, behind an encoder over words where a checkpoint has one."""
+    """Represents spans, after an encoder over words if the checkpoint has one."""
 
     def __init__(self, config: GlinerConfig) -> None:
         super().__init__()
@@ -66,20 +66,20 @@ class EntityHeads(nn.Module):
     """The modules between the encoders and the logits of entities, named as in a checkpoint.
 
     Attributes:
-        span_rep_layer: Represents spans; None where nothing does.
+        span_rep_layer: Represents spans; None if the model has no span representation.
     """
 
     def __init__(self, config: GlinerConfig, text_size: int, label_size: int | None, attention_heads: int) -> None:
         """Make the modules, to be filled.
 
         Args:
-            config: What the checkpoint is.
-            text_size: Numbers of a state of the encoder of texts.
-            label_size: Those of the encoder of labels; None where there is none.
+            config: The checkpoint's config.
+            text_size: Size of the text encoder's states.
+            label_size: Size of the label encoder's states; None without one.
             attention_heads: Heads of the encoder of texts.
 
         Raises:
-            ModelLoadError: `CONFIG`: a part is of a kind that is not known.
+            ModelLoadError: `CONFIG`: the kind of a part is unknown.
         """
         super().__init__()
         size = config.hidden_size
@@ -105,7 +105,7 @@ class EntityHeads(nn.Module):
                 module.fold()
         parts = {name: part for name, part in self.named_children() if name != "span_rep_layer"}
         if self.span_rep_layer is not None:
-            # What transformers built may look at its own weights.
+            # Keep transformers' modules unchanged: they may read their own weights.
             parts["span_rep_layer"] = self.span_rep_layer.span_rep_layer
         for part in parts.values() if fast else ():
             prepack(part)

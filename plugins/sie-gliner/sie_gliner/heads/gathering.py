@@ -15,7 +15,7 @@ from sie_gliner.text.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Which states go where, in a table of rows."""
+    """The destinations of states in a table of rows."""
 
     states: Ids
     """The numbers of the states."""

@@ -31,7 +31,7 @@ class WordLstm(nn.Module):
         self.lstm = nn.LSTM(size, size // 2, layers, batch_first=True, bidirectional=True)
 
     def forward(self, words: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Run `[rows, words, size]`, of which `lengths` (on the CPU) says how many are there; the others become 0."""
+        """Run `[rows, words, size]`; `lengths` (on the CPU) counts the words of each row, the others become 0."""
         packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=words.shape[1])
         return states
@@ -100,7 +100,9 @@ class CrossFuser(nn.Module):
     def forward(
         self, words: torch.Tensor, labels: torch.Tensor, are_words: torch.Tensor, are_labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run `[rows, words, size]` and `[rows, labels, size]`; the masks `[rows, …]` say what of them is there."""
+        """Run `[rows, words, size]` and `[rows, labels, size]`; the masks `[rows, …]` mark the existing words and
+        labels.
+        """
         states = {"t": words, "l": labels}
         masks = {"t": are_words, "l": are_labels}
         for blocks in self.layers:

@@ -1,8 +1,8 @@
 """Scores spans by their two ends, without a representation of each span.
 
-A span is represented by an MLP over the projections of its first and its last word, side by side. The MLP's first layer
-is a sum of one product for each end, so a word is multiplied once for all its spans; the last layer is multiplied with
-the labels, which are few.
+A span is represented by an MLP over the concatenated projections of its first and its last word. The MLP's first layer
+is a sum of two products, one for each end, so each word is multiplied once for all its spans. The last layer is folded
+into the labels, which are few.
 """
 
 from __future__ import annotations

@@ -53,15 +53,16 @@ class WordScorer(nn.Module):
 def found_spans(
     probabilities: torch.Tensor, words: Sequence[int], labels: Sequence[int], thresholds: Sequence[float]
 ) -> torch.Tensor:
-    """List the spans whose first word begins one of a label, whose last ends it and whose every word lies inside.
+    """List the spans whose first word begins, whose last word ends, and whose every word is inside an entity of a
+    label.
 
-    A span is listed as often as there are labels it is found for.
+    A span is listed once per label.
 
     Args:
         probabilities: `[rows, most words, most labels, 3]`.
         words: Words of each row.
         labels: Labels of each row.
-        thresholds: What a probability of each row must be above.
+        thresholds: Each row's lower bound on probabilities.
 
     Returns:
         int64 `[spans, 3]`: the row, the first and the last word; ordered by row, first word and label.
@@ -76,7 +77,7 @@ def found_spans(
 
 
 def _spans_of(above: torch.Tensor) -> torch.Tensor:
-    """List the spans of one row, of which `above` `[words, labels, 3]` says what is above the threshold."""
+    """List the spans of one row; `above` `[words, labels, 3]` marks the entries above the threshold."""
     firsts, labels = above[..., BEGIN].nonzero(as_tuple=True)
     inside = F.pad(above[..., INSIDE].cumsum(0), (0, 0, 1, 0)).T[labels]
     places = torch.arange(len(above), device=above.device)

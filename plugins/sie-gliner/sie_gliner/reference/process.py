@@ -29,10 +29,10 @@ class GlinerProcess:
 
         Args:
             folder: The checkpoint.
-            python: The interpreter that has gliner; None for this one, if it does.
+            python: The interpreter of an environment with gliner; None for this one, if it has gliner.
 
         Raises:
-            NoReferenceError: There is none, or it cannot load the checkpoint.
+            NoReferenceError: There is no such interpreter, or it cannot load the checkpoint.
         """
         if python is None and find_spec("gliner") is None:
             raise NoReferenceError(f"is not installed here: {REMEDY}")

@@ -1,8 +1,8 @@
-"""gliner in a process of its own: `python worker.py FOLDER` loads a checkpoint and answers questions, a line each.
+"""gliner in a separate process: `python worker.py FOLDER` loads a checkpoint and answers questions, a line each.
 
-A question is a JSON object with `texts`, `labels` and `options`, the keyword arguments of gliner's `inference`; an
-answer is a list with entities and relations of each text, read one by one. It runs in gliner's environment, and
-imports nothing else that is not in the standard library.
+A question is a JSON object with `texts`, `labels` and `options`, the keyword arguments of gliner's `inference`. An
+answer is a list with the entities and relations of each text; texts are read one by one. It runs in gliner's
+environment, and imports nothing else outside the standard library.
 """
 
 from __future__ import annotations

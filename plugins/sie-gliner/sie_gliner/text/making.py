@@ -18,7 +18,7 @@ from sie_gliner.text.tokens import Tokens
 from sie_gliner.text.words import WordReader
 
 TOKENS_PER_WORD = 4
-"""What a window has room for where neither tokenizer nor positions limit it."""
+"""Tokens of a window per word, if neither tokenizer nor positions limit it."""
 LABELS_OF_A_REQUEST = 64
 """Tokens that the labels of a request may have where they have an encoder, as a multiple of half a window."""
 PROBE = ("Ada Lovelace wrote to Charles Babbage, 1843.", "Naïve café №7")

@@ -19,10 +19,10 @@ NONE: Ids = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the labels of one request become."""
+    """The prompt made from one request's labels."""
 
     ids: Ids
-    """The tokens before those of the text, without special tokens around; none where labels have an encoder."""
+    """The tokens before the text, without special tokens; none if labels have an encoder."""
     labels: Ids
     """The place among `ids` of the token whose state stands for each label."""
     relations: Ids
@@ -33,11 +33,11 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """What a checkpoint's prompt is made of."""
+    """The special tokens of a checkpoint's prompt."""
 
     entity: str
     relation: str | None
-    """None where it finds no relations."""
+    """None if the model finds no relations."""
     separator: str
     reads_entity: bool = True
     """Whether the state of the marker stands for a label, not that of the token after it."""

@@ -35,16 +35,16 @@ class Row:
     text: str
     """The whole text of the item."""
     starts: Ids
-    """Where each word of the window begins in the text."""
+    """First character of each word of the window in the text."""
     ends: Ids
     own: tuple[int, int]
     """Characters whose entities are this window's."""
     tally: Tally
-    """What all windows of the text have."""
+    """Shared by all windows of the text."""
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory; the text is the request's."""
+        """Bytes in memory, without the text, which belongs to the request."""
         return self.ids.nbytes + self.places.nbytes + self.starts.nbytes + self.ends.nbytes
 
     @property
@@ -78,7 +78,7 @@ class RowMaker:
     finds_relations: bool
 
     def rows(self, items: Sequence[Item], task: Task) -> Iterator[Iterator[tuple[Row, Truncation | None]]]:
-        """Give the rows of each item, one a window, and what was cut of its words, as they are asked for.
+        """Yield the rows of each item lazily, one a window, with the truncation of its words.
 
         A text without words has no rows.
 

@@ -25,12 +25,12 @@ class Tally:
         self._totals = {"entities": 0, "relations": 0}
 
     def count_entities(self, window: int, count: int) -> None:
-        """Count what begins in the characters that a window owns, the first of which is `window`.
+        """Count the entities that begin in a window's own characters; `window` is the first of these characters.
 
-        A window may be read again, as where its batch is tried a second time; it counts once.
+        A window may be read again when its batch is retried; it counts once.
 
         Raises:
-            InvalidInput: With it the text has too many.
+            InvalidInput: The text now has too many.
         """
         self._count("entities", window, count, "options.threshold", "leave out options.multi_label, ")
 

@@ -1,7 +1,7 @@
 """Words and labels to token ids through the tokenizer's Rust core, which several threads may use at once.
 
-GLiNER tokenises word by word: the tokens of a word are the same whatever stands beside it, so a row is put together
-from those of its words.
+GLiNER tokenises word by word: a word's tokens do not depend on its neighbours, so a row is assembled from the tokens of
+its words.
 """
 
 from __future__ import annotations

@@ -31,15 +31,17 @@ class WindowSize:
     words: int
     tokens: int
     overlap: int
-    """At least twice the widest entity where half a window allows it: then the owner of an entity's first word sees
-    all of the entity."""
+    """At least twice the widest entity, unless half a window is less.
+
+    The owner of an entity's first word then sees the whole entity.
+    """
 
 
 def split(counts: NDArray[np.int64], size: WindowSize) -> list[Window]:
-    """Cut words of `counts` tokens each, none above `size.tokens`, into windows; one where all fit in.
+    """Cut words of `counts` tokens each, none above `size.tokens`, into windows; one window if all fit.
 
-    Every window but the first goes beyond the one before. Windows whose words are long overlap in half of their words
-    at most, and in fewer where the next word would not fit in else.
+    Every window but the first extends beyond the one before. Windows of long words overlap by at most half of their
+    words, and by fewer if the next word would not fit otherwise.
     """
     bounds = list(_bounds(np.concatenate(([0], np.cumsum(counts))), size))
     middles = [(after + last + 1) // 2 for (_, last), (after, _) in pairwise(bounds)]

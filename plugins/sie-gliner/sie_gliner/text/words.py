@@ -25,14 +25,14 @@ class Words:
     ids: Ids
     """The tokens of all words."""
     counts: Ids
-    """How many of them each word has, none below 1."""
+    """Number of tokens of each word, at least 1."""
 
 
 class WordReader:
     """Splits texts as the checkpoint's own splitter does, and tokenises the words.
 
-    A word its tokenizer gives no token, such as a combining mark or a joiner between emoji, is left out: gliner keeps
-    it, and takes every word after it for the one before. A mark that is left out stays with the word it stands on.
+    A word without tokens, such as a combining mark or a joiner between emoji, is left out. gliner keeps it, and shifts
+    every word after it by one. A mark that is left out stays attached to the word it belongs to.
     """
 
     def __init__(self, model: str, splitter: Splitter, tokens: Tokens) -> None:
@@ -51,7 +51,7 @@ class WordReader:
         """Read the text of `items[index]`; a blank one has no words.
 
         Raises:
-            InvalidInput: It has none, or one that is not Unicode.
+            InvalidInput: The item has no text, or one that is not Unicode.
         """
         text = text_at(item, f"items[{index}]", self._model)
         found = self.split(text)

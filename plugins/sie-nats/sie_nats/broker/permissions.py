@@ -1,4 +1,6 @@
-"""What a user's access is in subjects of NATS and JetStream, and the configuration of a broker for such users."""
+"""Translates a user's access to subjects of NATS and JetStream, and writes the configuration of a broker for such
+users.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ def inbox_of(user: str | None) -> str:
 def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
     """Write what a user may publish and subscribe to.
 
-    A stream is made and changed by those alone who declare it. Its settings could have the broker store what others
-    send to any subject, or send what is stored to any other.
+    Only users that declare a stream may create and change it. Its settings could make the broker store messages of any
+    subject, or republish stored ones to any other.
     """
     publish = [*access.sends, *(f"{inbox_of(each)}.>" for each in access.answers)]
     for queue in access.fills:
@@ -32,6 +34,8 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
         publish += [f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "MSG.GET", "MSG.DELETE")]
     for queue in access.declares:
         publish += [f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "CREATE", "UPDATE")]
+    for store in access.declares_stores:
+        publish += [f"{API}STREAM.{verb}.KV_{store}" for verb in ("INFO", "CREATE", "UPDATE")]
     for queue in access.pulls:
         publish += [f"{API}STREAM.INFO.{queue.name}", f"$JS.ACK.{queue.name}.>"]
         publish += [f"{API}CONSUMER.{verb}.{queue.name}.>" for verb in ("CREATE", "INFO", "MSG.NEXT")]

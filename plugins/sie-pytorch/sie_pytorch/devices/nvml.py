@@ -1,6 +1,6 @@
-"""What the NVIDIA driver itself says of a GPU's memory (NVML): all processes counted, and no CUDA context needed.
+"""GPU memory as reported by the NVIDIA driver (NVML): counts all processes, and needs no CUDA context.
 
-The driver's library is looked for when it is first asked, and nothing is raised.
+The driver's library is loaded at the first call, and no method raises.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 TOLERANCE = 0.1
-"""The share by which the driver's size of a device may differ from CUDA's, which leaves out what the driver reserves.
-A larger difference means another device: a slice of a GPU (MIG) and the GPU itself may go by the same address."""
+"""Largest relative difference between the driver's and CUDA's size of a device; CUDA's excludes memory reserved by the
+driver.
+
+A larger difference means another device: a slice of a GPU (MIG) and the GPU itself may have the same address.
+"""
 
 
 class DriverMemory:
@@ -25,12 +28,12 @@ class DriverMemory:
         self._told = False
 
     def free_and_total(self, index: int, properties: Any) -> tuple[int, int] | None:
-        """Return the free and all bytes of a device; None where the driver cannot tell.
+        """Return the free and total bytes of a device; None if the driver cannot tell.
 
         Args:
             index: PyTorch's number of the device.
-            properties: PyTorch's properties of it: they say which one it is, whatever `CUDA_VISIBLE_DEVICES` made of
-                the order.
+            properties: PyTorch's properties of the device, which identify it whatever order `CUDA_VISIBLE_DEVICES`
+                imposes.
         """
         if self._failed:
             return None

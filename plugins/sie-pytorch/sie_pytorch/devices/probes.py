@@ -9,7 +9,7 @@ from sie_core.contracts import Device, DeviceMemory
 from sie_pytorch.devices.nvml import DriverMemory
 
 DEVICE_FILES = tuple(Path("/dev") / name for name in ("nvidiactl", "nvidia0", "nvmap", "dxg", "kfd"))
-"""One of these is there wherever a Linux process can reach a device: NVIDIA, Jetson, Windows' own Linux, ROCm."""
+"""At least one exists wherever a Linux process can reach a device: NVIDIA, Jetson, WSL, ROCm."""
 
 
 class CudaProbe:
@@ -40,8 +40,8 @@ class CudaProbe:
     def memory(self, device: Device) -> DeviceMemory:
         """Measure the memory of the whole device, in bytes: other processes' use counts.
 
-        The driver is asked, and where it cannot tell, CUDA. What PyTorch keeps for later use counts as free. `own` is
-        what its tensors take, without the driver's own part.
+        The driver is asked first, then CUDA. Memory that PyTorch caches counts as free. `own` counts its tensors,
+        without the driver's own part.
         """
         import torch
 

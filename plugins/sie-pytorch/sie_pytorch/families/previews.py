@@ -1,6 +1,6 @@
-"""What a load will come to, told from the card and small files alone: for models that are listed and not loaded.
+"""Predicts the facts of a load from the card and small files alone, for models that are listed and not loaded.
 
-It loads no weights and imports no model library. What only the weights tell is left out.
+It loads no weights and imports no model library. Facts that only the weights tell are left out.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sie_text.recipe import read_vision_recipe as read_vision_layout
 from sie_core.contracts import ModelCard, ModelConfig, ModelFacts, Operation, OutputType
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
-"""Where a `config.json` states the size of the transformer's states."""
+"""Keys of `config.json` for the size of the transformer's states."""
 UNSTATED_SIZES = {"clip": 512, "siglip": 768}
-"""What transformers takes for the size of a vector where `config.json` leaves it out, as that of SigLIP 2 does."""
+"""transformers' default vector sizes if `config.json` omits them, as that of SigLIP 2 does."""
 _LONGEST_HEADER = 2**25
 
 Dims = dict[OutputType, int | None]
-"""The size of each kind of vector, in order; None where only the weights tell it."""
+"""The size of each kind of vector, in order; None if only the weights tell it."""
 
 
 def preview_encoder(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
@@ -50,7 +50,7 @@ def preview_encoder(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
 
 
 def preview_pairs(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
-    """Preview a model of pairs: it classifies too where one of its labels says that a text follows from another."""
+    """Preview a model of pairs; it also classifies if one of its labels means entailment."""
     try:
         layout = read_score_layout(card)
     except NotUnderstoodError:

@@ -1,7 +1,7 @@
-"""The one table of architectures: what is known of each transformers model type by name.
+"""The table of architectures: facts about each transformers model type, by name.
 
-A row says where the parts of a layer are and what they compute, so that a runner with layers of its own can tell
-whether it serves the type; the proof at load judges whether the row is right. It names modules and imports no torch.
+A row names the modules of a layer and their computation, from which a runner with its own layers decides whether it
+serves the type. The proof at load checks whether the row is right. It names modules and imports no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 
 class Feature(StrEnum):
-    """What layers may have that not every runner computes, in the words an operator reads."""
+    """Properties of layers that not every runner computes, in operators' words."""
 
     RMS_NORM = "RMSNorm"
     PRE_NORM = "norms before its parts"
@@ -48,9 +48,9 @@ class PreNorm:
     final: str
     """The one after the last layer, below the model."""
     attended: str | None = None
-    """The one of what the attention gives, before it is added."""
+    """Norm of the attention's output, before the residual sum."""
     narrowed: str | None = None
-    """The one of what the feed-forward part gives, before it is added."""
+    """Norm of the feed-forward output, before the residual sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Tables:
     words: str
     positions: str
     types: str | None
-    """Where a model takes no token types, all tokens have the type 0."""
+    """If a model takes no token types, all tokens have the type 0."""
     norm: str
     """LayerNorm of the sum."""
 
@@ -74,19 +74,25 @@ class Layers:
     """Queries, keys and values: three linear layers, or one whose rows are all three."""
     attention_output: str
     up: tuple[str, ...]
-    """What widens. Where gated: it and the gate beside it, or one linear layer with the gate's rows first."""
+    """The up-projection.
+
+    With a gate: the up-projection and the gate, or one linear layer with the gate's rows first.
+    """
     down: str
     norms: PostNorm | PreNorm
     norm: Literal["layer", "rms", "rms from one"] = "layer"
     """LayerNorm, RMSNorm, or RMSNorm whose weights count from one (Gemma)."""
     query_norm: str | None = None
     key_norm: str | None = None
-    """RMSNorm of each head of queries and keys, before the rotation; both or none, their weights as those of `norm`."""
+    """RMSNorm of each head of queries and keys, before the rotation; both or none.
+
+    Their weights count as those of `norm`.
+    """
     gated: bool = False
     rotary: Literal["half", "interleaved"] | None = None
-    """Which elements of a head are turned together: those of its halves, or neighbours (arXiv 2104.09864)."""
+    """Which elements of a head are rotated together: those of its halves, or neighbours (arXiv 2104.09864)."""
     window: Literal["every layer", "sliding layers"] | None = None
-    """Which layers have the config's `sliding_window`: all, or those it lists as `sliding_attention`."""
+    """Layers with the config's `sliding_window`: all, or those it lists as `sliding_attention`."""
     window_beyond: int = 0
     """Tokens by which the window reaches further than the config says."""
     groups: bool = False
@@ -96,9 +102,9 @@ class Layers:
     disentangled: bool = False
     """Whether tokens attend to relative positions too, and these to tokens (arXiv 2006.03654)."""
     embeddings: str = "embeddings"
-    """What turns token ids into the states of the first layer, below the model."""
+    """Module below the model that turns token ids into the states of the first layer."""
     tables: Tables | None = None
-    """What these embeddings consist of; None where they are more than tables, or it is not known."""
+    """Tables of these embeddings; None if they are more than tables, or unknown."""
 
     @property
     def linear(self) -> tuple[str, ...]:
@@ -107,7 +113,7 @@ class Layers:
 
     @property
     def features(self) -> frozenset[Feature]:
-        """What these layers may have; the config may leave windows, groups and causality out."""
+        """Features that these layers may have; a config may omit windows, groups and causality."""
         pre = self.norms if isinstance(self.norms, PreNorm) else None
         found = {
             Feature.RMS_NORM: self.norm != "layer",
@@ -130,7 +136,7 @@ class Architecture:
     """One model type."""
 
     layers: Layers | None = None
-    """None where transformers' own class alone runs it."""
+    """None if only transformers' own class runs it."""
     encoder: bool = True
     """Whether a checkpoint of its base model without sentence-transformers' files is taken for a text encoder."""
     classifier: bool = False
@@ -271,7 +277,7 @@ DESCRIBED = frozenset(model_type for model_type, each in ARCHITECTURES.items() i
 DISENTANGLED = frozenset(
     model_type for model_type, each in ARCHITECTURES.items() if each.layers is not None and each.layers.disentangled
 )
-"""Those of them whose attention is disentangled."""
+"""The types among them with disentangled attention."""
 
 
 def is_encoder(model_type: str | None) -> bool:

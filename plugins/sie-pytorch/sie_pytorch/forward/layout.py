@@ -1,4 +1,4 @@
-"""Where the sequences of a packed batch lie, and attention within each of them."""
+"""The layout of sequences in a packed batch, and attention within each of them."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class AttentionLayout(Protocol):
             query: `[1, heads, total, head_dim]`.
             key: `[1, key_heads, total, head_dim]`; `heads` is a multiple of `key_heads`.
             value: `[1, key_heads, total, value_dim]`.
-            causal: Token i sees token j only where j ≤ i.
-            window: Token i sees token j only where |i - j| < window; None sees all.
-            scale: What scores are multiplied by; None means `head_dim ** -0.5`.
+            causal: Token i sees token j only if j ≤ i.
+            window: Token i sees token j only if |i - j| < window; None sees all.
+            scale: Factor of the scores; None means `head_dim ** -0.5`.
 
         Returns:
             `[1, total, heads, value_dim]`, contiguous.
@@ -101,7 +101,7 @@ class PackedLayout:
     eager: bool = False
     """Whether attention is spelled out instead of PyTorch's fused function."""
     seen: tuple[torch.Tensor | None, ...] | None = None
-    """For each run which keys its sequences see, bool `[count, 1, 1, length]`; None where they see all."""
+    """Masks of visible keys for each run, bool `[count, 1, 1, length]`; None if all are visible."""
     calls: int = 0
     """Attention layers that ran so far."""
     _masks: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class PackedLayout:
             )
         if self.seen is None or mask is None:
             return states
-        # What sees no key gets zeros: not every kernel gives them.
+        # A query without keys gets zeros: not every kernel does that.
         return states.masked_fill(~mask.any(dim=-1, keepdim=True), 0)
 
 

@@ -48,17 +48,17 @@ def packed_attention(
         key: `[1, key_heads, total, head_dim]`.
         value: `[1, key_heads, total, head_dim]`.
         attention_mask: None: sequences are kept apart by `packed`.
-        packed: Where the sequences lie, and what attends within them.
-        scaling: What scores are multiplied by.
-        sliding_window: Token i sees token j only where |i - j| is smaller.
+        packed: The layout of the sequences and the attention within them.
+        scaling: Factor of the scores.
+        sliding_window: Token i sees token j only if |i - j| is smaller.
         is_causal: Overrides the module.
-        others: Refused where they carry anything that would change the result.
+        others: Refused if any would change the result.
 
     Returns:
         `[1, total, heads, head_dim]`, and None in place of the weights.
 
     Raises:
-        RunnerUnfitError: The model asks for something else than this.
+        RunnerUnfitError: The model asks for another kind of attention.
     """
     if packed is None:
         raise RunnerUnfitError("the model does not hand keyword arguments on to its attention")

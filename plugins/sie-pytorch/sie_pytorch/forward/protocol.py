@@ -36,14 +36,14 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class RunnerContext:
-    """What the class that a `RunnerSpec` names is called with; it returns a `Runner`."""
+    """The argument of the class that a `RunnerSpec` names; the class returns a `Runner`."""
 
     model: Any
     """The transformers base model on its device, in evaluation mode, without pooler or head.
 
-    A runner may drive it once it has called `cast_model`, or take the weights it needs, bring each into its own
-    precision and let go of the model. On a CPU they are not in `dtype` before: most are views of the checkpoint's
-    files, in the files' precision.
+    A runner may drive it after calling `cast_model`. Or it may take the weights it needs, convert each to its own
+    precision and release the model. On a CPU they are not in `dtype` before: most are views of the checkpoint's files,
+    in the files' precision.
     """
     folder: Path
     """The folder the weights were read from."""
@@ -51,7 +51,7 @@ class RunnerContext:
     device: torch.device
     dtype: torch.dtype
     attention_backend: str
-    """What `SIE_ATTENTION_BACKEND` says: `auto`, `sdpa`, `eager`, or another that a registered runner names."""
+    """Value of `SIE_ATTENTION_BACKEND`: `auto`, `sdpa`, `eager`, or another that a registered runner names."""
     threads: int
     """CPU threads the forward pass may use."""
     mapped: MappedFiles = UNMAPPED
@@ -63,10 +63,10 @@ class RunnerContext:
         return self.model
 
     def cast(self, module: torch.nn.Module) -> None:
-        """Bring the weights of one module of `model` into `dtype`, in place.
+        """Convert the weights of one module of `model` to `dtype`, in place.
 
-        One after another, so that none but the last is there twice. What a model keeps beside its weights, such as
-        rotary frequencies, stays as it is.
+        Weights are converted one by one, so that only one is in memory twice. Other buffers of the model, such as
+        rotary frequencies, stay unchanged.
         """
         tables = [each for each in module.modules() if isinstance(each, WideTable)]
         for table in tables:
@@ -96,7 +96,7 @@ class Runner(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """What the weights it keeps take on the device."""
+        """Bytes on the device of the weights that it keeps."""
         ...
 
     def forward(
@@ -112,15 +112,15 @@ class Runner(Protocol):
 
         Args:
             ids: int64 `[total_tokens]`, all sequences one after another.
-            positions: int64 `[total_tokens]`, from 0 in every sequence. Where the architecture counts from another
-                number (RoBERTa: `padding_idx + 1`) the runner adds it.
-            segment_ids: int64 `[total_tokens]`, token types; None means what the architecture takes by default.
-            cu_seqlens: int32 or int64 `[sequences + 1]` on the CPU: where each sequence starts, and `total_tokens`
+            positions: int64 `[total_tokens]`, from 0 in every sequence. If the architecture starts at another number
+                (RoBERTa: `padding_idx + 1`), the runner adds it.
+            segment_ids: int64 `[total_tokens]`, token types; None means the architecture's default.
+            cu_seqlens: int32 or int64 `[sequences + 1]` on the CPU: the start of each sequence, and `total_tokens`
                 last. No sequence is empty.
             key_lengths: int64 `[sequences]` on the CPU: how many leading tokens of each sequence are keys of attention,
-                from none to all; the tokens after them attend to those and are attended to by none (query expansion of
-                ColBERT, arXiv 2004.12832). A token without keys gets zeros from attention. None: all tokens are keys.
-                Passed only to runners that proved support for it at load; others may ignore it.
+                from none to all. The tokens after them attend to the keys, and no token attends to them (query
+                expansion of ColBERT, arXiv 2004.12832). A token without keys gets zeros from attention. None: all
+                tokens are keys. Passed only to runners that proved support for it at load; others may ignore it.
 
         Returns:
             `[total_tokens, hidden]` on the runner's device in its precision, in the order of `ids`. On an asynchronous
@@ -183,5 +183,5 @@ class NotedRunner(Protocol):
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """What joins the model's notes, such as the instruction set."""
+        """Joins the model's notes, such as the instruction set."""
         ...

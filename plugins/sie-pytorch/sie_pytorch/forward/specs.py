@@ -44,7 +44,7 @@ The padded runner is what is left, with this row and without.
 
 
 def other_version(spec: RunnerSpec) -> str | None:
-    """Say why a runner of this interface in another version is refused, with the remedy; None where it is no such."""
+    """Explain why a runner of another version of this interface is refused, with the remedy; None if it is not one."""
     name, _, version = spec.interface.partition("/")
     if spec.interface == INTERFACE or (name != NAME and spec.interface not in EARLIER):
         return None

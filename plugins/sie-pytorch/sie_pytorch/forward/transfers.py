@@ -19,7 +19,7 @@ class HostCopy:
 
     tensor: torch.Tensor
     done: torch.cuda.Event | None
-    """What ends the way; None where the result is there already."""
+    """Event at the end of the copy; None if the result is already there."""
 
     def land(self) -> None:
         """Wait until it is complete.
@@ -53,7 +53,7 @@ class Transfers:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        """Where it copies to, and from."""
+        """The device of the copies."""
         self._streams = (_stream(device), _stream(device)) if device.type == "cuda" else None
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:

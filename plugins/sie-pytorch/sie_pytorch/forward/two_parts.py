@@ -26,10 +26,11 @@ def two_sets(model: Any) -> dict[str, Any] | None:
 
 
 def move_bound(model: Any, rope: dict[str, Any], bound: int) -> int:
-    """Set the bound where transformers reads it: in the parameters, and in configs that state it beside. Give the old.
+    """Set the bound everywhere transformers reads it: in the parameters, and in configs that repeat it. Returns the old
+    bound.
 
-    The long set is derived when it is first used, the bound being what it is then: it depends on nothing but that the
-    sequence is beyond it.
+    The long set is derived at its first use, with the bound of that moment. It does not depend on the bound, as long as
+    the sequence is beyond it.
     """
     before = int(rope[BOUND])
     rope[BOUND] = bound
@@ -60,7 +61,7 @@ class _InTwoParts:
 
     @property
     def memory_bytes(self) -> int:
-        """What the runner takes."""
+        """Bytes of the runner."""
         return int(self._runner.memory_bytes)
 
     def forward(

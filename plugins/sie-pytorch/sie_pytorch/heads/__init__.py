@@ -1,8 +1,7 @@
 """Heads: from the flat states of a packed batch to outputs, one head a kind of output, for every architecture.
 
-`compose` loads a checkpoint's tokenizer and transformer and puts heads on it. A head of your own inherits from `Head`
-and is given to it beside, or in place of, those that the files ask for (`head_makers`). The names below are public, and
-these alone.
+`compose` loads a checkpoint's tokenizer and transformer and puts heads on it. Pass a head of your own, a subclass of
+`Head`, in addition to or instead of those that the files ask for (`head_makers`). Only the names below are public.
 """
 
 from sie_pytorch.heads.build import head_makers

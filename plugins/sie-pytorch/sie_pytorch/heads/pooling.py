@@ -21,7 +21,7 @@ Upload = Callable[[Sequence[Index]], Sequence[torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Which rows of the flat states each sequence pools over: `rows[offsets[i]:offsets[i + 1]]`.
+    """The rows of the flat states that each sequence pools: `rows[offsets[i]:offsets[i + 1]]`.
 
     All but the first are int64 tensors on the device of the states.
     """

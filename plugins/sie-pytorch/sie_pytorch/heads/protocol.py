@@ -1,4 +1,7 @@
-"""What a head is: the part of a model after its transformer, for one kind of output. It names no architecture."""
+"""The interface of a head: the part of a model after its transformer, for one kind of output.
+
+It names no architecture.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,18 @@ Output = OutputType | Literal["classifications", "score"]
 
 @dataclass(frozen=True, slots=True)
 class HeadContext:
-    """What a head is made from, once the runner of its states is there."""
+    """The inputs for making a head, available once the runner of its states is."""
 
     card: ModelCard
     """The facts of the checkpoint; its files lie in `card.path`."""
     tokenizer: TextTokenizer
     """Says which tokens count."""
     hidden_size: int
-    """Of the states."""
+    """Size of the states."""
     precision: str
     """`float32`, `bfloat16` or `float16`: what the transformer computes in. Small heads compute in float32."""
     device: torch.device
-    """Where the states are, and the head's weights belong."""
+    """The device of the states, and of the head's weights."""
 
 
 class Head(Protocol):
@@ -43,15 +46,15 @@ class Head(Protocol):
     """
 
     output: Output
-    """What it makes."""
+    """The output that it makes."""
     dims: int
     """Dimensions of a vector; of a sparse one, the entries of its vocabulary; of classifications, the labels."""
     memory_bytes: int
-    """What its weights take on the device."""
+    """Bytes of its weights on the device."""
     classes: tuple[str, ...] = ()
     """The names of the labels, in the order of the logits; for `ModelFacts.classes`."""
     notes: Mapping[str, str] = MappingProxyType({})
-    """What an operator should know of it; joins `ModelFacts.notes`."""
+    """Notes for operators; they join `ModelFacts.notes`."""
 
     def choose(self, task: Task) -> Hashable:
         """Read what a request may change of `compute`: its part of the inference key. None: nothing.

@@ -58,12 +58,12 @@ def read_named(file: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
 
 
 def read_pinned(file: Path, pinned: PinnedFile, names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Read the tensors called `names` of a pickle that is the very file somebody pinned, as float32 on the CPU.
+    """Read the tensors called `names` of a pickle that matches its pinned hash, as float32 on the CPU.
 
-    What was hashed is what is read, and PyTorch restricts it to tensors.
+    The hashed bytes are the bytes that are read, and PyTorch restricts them to tensors.
 
     Raises:
-        ModelLoadError: `CORRUPT`: it is another file, or holds no such tensors.
+        ModelLoadError: `CORRUPT`: the file differs from the pinned one, or holds no such tensors.
     """
     import torch
 

@@ -39,12 +39,12 @@ from sie_sentence_transformers.fallback.proof import find_out, probe_texts, requ
 from sie_sentence_transformers.tokenizing import obey_files
 
 VECTOR = "sentence_embedding"
-"""What the library calls the vector of a text among its modules' outputs."""
+"""The library's name of a text's vector among its modules' outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What texts of one call of `encode` share; the inference key."""
+    """Shared by the texts of one call of `encode`; the inference key."""
 
     prompt: str
     task: Literal["query", "document"] | None

@@ -1,4 +1,4 @@
-"""Which weights the fallback claims, and what is known of them before a load. It reads the card alone."""
+"""The claims of the fallback, and the facts known before a load. It reads the card alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_YET = {
     "GLiClass": "it is a GLiClass, which classifies a text by all labels in one pass; no family serves that yet",
     "extractor": "it is a GLiNER2, which extracts by a schema; no family serves that yet",
 }
-"""Model types that the library would take for encoders, or that people ask for, with what they are."""
+"""Model types that the library would take for encoders, or that users ask for, each with its description."""
 PICTURES = "it reads pictures, and of such models CLIP and SigLIP with both towers are served"
 SOUNDS = "it reads sounds, which no family does yet"
 OTHER_INPUTS = {
@@ -44,7 +44,7 @@ def claim_fallback(card: ModelCard) -> Claim | NoClaim | None:
 
 
 def _unserved(card: ModelCard) -> str | None:
-    """Say what a plain checkpoint is that is no text encoder, by its type or by what its config states."""
+    """Describe a plain checkpoint that is no text encoder, by its type or its config."""
     if card.model_type in NOT_YET:
         return NOT_YET[card.model_type]
     return next((reads for field, reads in OTHER_INPUTS.items() if card.config.get(field)), None)

@@ -18,7 +18,7 @@ NOT_CUT = {"text": {"truncation": False}}
 
 
 def token_limit(model: Any) -> int | None:
-    """Say how many tokens a `SentenceTransformer` keeps of a text; None where it keeps all."""
+    """Return how many tokens a `SentenceTransformer` keeps of a text; None if it keeps all."""
     limit = model.max_seq_length
     return limit if isinstance(limit, int) and 0 < limit < UNLIMITED else None
 

@@ -19,9 +19,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def limit_length(model: Any, length: int | None, card: ModelCard) -> str | None:
-    """Give the model the length its config asks for, or an assumed one where it has none; say what was not asked for.
+    """Set the length that the model's config asks for, or an assumed one; describe a length that was not requested.
 
-    An input module that cannot be told a length, such as a table of words, costs no more than the text is long.
+    An input module without a length, such as a table of words, costs only as much as the text is long.
     """
     own, note = token_limit(model), None
     most = positions_of(model)
@@ -41,7 +41,7 @@ def limit_length(model: Any, length: int | None, card: ModelCard) -> str | None:
 
 
 def heed_own_code(context: LoadContext, card: ModelCard) -> dict[str, str]:
-    """Refuse transformers whose own code is neither known, ignored nor trusted; give the notes of what is done.
+    """Refuse transformers whose own code is neither known, ignored nor trusted; return notes on the decision.
 
     Raises:
         ModelLoadError: `CONFIG`, naming the class. `CORRUPT`: a config cannot be read.

@@ -33,10 +33,10 @@ Encode = Callable[[Sequence[str]], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class FoundOut:
-    """What the proof says of a model."""
+    """The result of the proof."""
 
     alone: str | None
-    """Why texts are encoded one by one; None where batches give the same."""
+    """Why texts are encoded one by one; None if batches give the same vectors."""
     least: int
     """Tokens of the shortest text that the model takes."""
 
@@ -65,7 +65,7 @@ def require_all_weights(model: Any, card: ModelCard) -> None:
 
 
 def _model_type(folder: Path) -> str | None:
-    """Say what transformers model a folder holds; None where it holds none."""
+    """Return the type of the transformers model in a folder; None if it holds none."""
     stated = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     holds_weights = any(folder.glob("*.safetensors"))
     return stated.get("model_type") if holds_weights and isinstance(stated, dict) else None
@@ -80,13 +80,13 @@ def _require_weights(part: Any, folder: Path) -> None:
         local_files_only=True,
         output_loading_info=True,
     )
-    # What a pooler of transformers makes, no module of the library reads.
+    # No module of the library reads the output of transformers' pooler.
     missing = {key for key in report["missing_keys"] if not key.startswith("pooler.")}
     account_for(again, {**report, "missing_keys": missing})
 
 
 def positions_of(model: Any) -> int | None:
-    """Say how many tokens the positions of a model's transformers allow; None where they set no limit."""
+    """Return how many tokens the positions of a model's transformers allow; None if they set no limit."""
     limits = [position_limit(part) for part in transformers_of(model)]
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -125,7 +125,9 @@ def find_out(texts: Sequence[str], encode: Encode, count: Callable[[str], int]) 
 
 
 def _alone(encode: Encode, texts: Sequence[str], vectors: torch.Tensor) -> str | None:
-    """Say why texts are encoded one by one, whose vectors alone are `[texts, dims]`; None where batches are right."""
+    """Explain why texts must be encoded one by one, given their vectors alone, `[texts, dims]`; None if batches are
+    right.
+    """
     try:
         error = _error(encode(texts), vectors)
     except Exception as fault:  # a class may fail on a padded batch in any way

@@ -109,7 +109,7 @@ class TokenLayers(ReferenceModel):
 
 
 def _layer(card: ModelCard, name: str, pickles: Mapping[str, PinnedFile]) -> dict[str, Matrix] | None:
-    """Read a layer; None where it is not there, or is a pickle nobody pinned."""
+    """Read a layer; None if it is missing, or a pickle without a pinned hash."""
     if f"{name}.safetensors" in card.files:
         layer: dict[str, Matrix] = load_file(card.path / f"{name}.safetensors")
         return layer

@@ -52,7 +52,7 @@ class Pairs(ReferenceModel):
 
     @classmethod
     def load(cls, context: LoadContext, served: ModelInfo) -> Pairs:
-        """Take the files; what of them is loaded, the task decides."""
+        """Keep the files; the task decides which of them are loaded."""
         refuse_other_class(served)
         torch.set_num_threads(context.threads)
         return cls(context, served)

@@ -36,7 +36,7 @@ class Library(Protocol):
         ...
 
     def similarity(self, query: Vector, document: Vector) -> float | None:
-        """Compare two vectors; None where the library does not."""
+        """Compare two vectors; None if the library does not."""
         ...
 
 
@@ -147,4 +147,4 @@ class Plain:
         return vector
 
     def similarity(self, query: Vector, document: Vector) -> None:
-        """Compare nothing: what a score is made of is not transformers' affair."""
+        """Return None: transformers does not define a similarity."""

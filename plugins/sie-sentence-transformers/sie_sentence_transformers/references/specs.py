@@ -1,4 +1,4 @@
-"""What the families are held against by `sie verify`; naming them imports no library."""
+"""The references of the families for `sie verify`; naming them imports no library."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class StaticEmbeddings(Vectors):
         """Load the table, or the weights of a sparse encoder that looks every text up.
 
         Raises:
-            NoReferenceError: The files are model2vec's, of which this library counts unknown tokens too, or others.
+            NoReferenceError: The files are model2vec's, for which this library also counts unknown tokens, or others.
         """
         if context.card is not None and is_sparse_router(context.card):
             return Vectors.load(context, served)

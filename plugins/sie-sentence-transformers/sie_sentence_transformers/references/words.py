@@ -1,4 +1,4 @@
-"""What a task puts around a text, and the length it is cut to, in the terms of sentence-transformers."""
+"""Translates a task's prompts and length to the terms of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Words:
     """The arguments of one call of the library."""
 
     prompt: str | None
-    """None leaves the choice to the library: by its own files, for a query, a document, or neither."""
+    """None leaves the choice to the library: its own files decide, for a query, a document, or neither."""
     suffix: str = ""
     max_length: int | None = None
 
@@ -43,10 +43,10 @@ def words_of(task: Task) -> Words:
 
 
 def limit_length(library: Any, context: LoadContext, served: ModelInfo) -> None:
-    """Tell the library of the model's length what its files do not say.
+    """Give the library the model's length if its files do not state it.
 
-    That is a length in the model's config; one that was assumed because nobody states any; and that of a model of
-    RoBERTa's kind where nothing but `max_position_embeddings` states one: two of those are no positions of a text.
+    That is a length in the model's config, or one that was assumed because none is stated. For RoBERTa's kind, where
+    only `max_position_embeddings` states a length, it is two less: two positions are none of a text.
     """
     assert context.card is not None
     length, own = served.max_sequence_length, library.max_seq_length

@@ -46,7 +46,7 @@ class WrittenPairs:
 
     @torch.inference_mode()
     def logits(self, documents: Sequence[str], query: str) -> NDArray[np.float32]:
-        """Compute the logits of each document: `[documents, labels]`, or `[documents]` where there is one."""
+        """Compute the logits of each document: `[documents, labels]`, or `[documents]` for a single label."""
         rows = [self._row(document, query) for document in documents]
         stacked: NDArray[np.float32] = torch.stack(rows).numpy()
         return stacked[:, 0] if stacked.shape[1] == 1 else stacked

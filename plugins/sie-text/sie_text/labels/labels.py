@@ -1,4 +1,4 @@
-"""What the logits of a pair mean: the names of the labels, which is the score, and what becomes of its logit.
+"""The meaning of a pair's logits: the names of the labels, the one that is the score, and the conversion of its logit.
 
 Scores follow `CrossEncoder.predict` (sentence-transformers 6), classification by entailment transformers' pipeline
 `zero-shot-classification` (arXiv 1909.00161).
@@ -19,7 +19,7 @@ from sie_text.recipe import entailment_label
 
 @dataclass(frozen=True, slots=True)
 class ScoreChoice:
-    """What one request wants of the logits of a pair."""
+    """A request's choices for the logits of a pair."""
 
     label: int
     activation: str
@@ -53,7 +53,7 @@ class Labels:
         """Read the options `score_label` and `activation`.
 
         Raises:
-            InvalidInput: There is no such label, no label is the score, or the softmax is that of one label.
+            InvalidInput: The label does not exist, no label is the score, or softmax is requested over one label.
         """
         name, activation = task.options.get("score_label"), task.options.get("activation")
         label = self.score if name is None else self._number(name, model)
@@ -95,8 +95,8 @@ def classify(
 ) -> tuple[Classification, ...]:
     """Turn the logits `[labels, classes]` of one text's hypotheses into classifications, the likeliest first.
 
-    With `multi_label`, or of a single label, a score is the probability of entailment against contradiction, which is
-    the first class or, where entailment is that, the last; otherwise the labels' entailments share 1.
+    With `multi_label`, or for a single label, a score is the probability of entailment against contradiction.
+    Contradiction is the first class or, if that is entailment, the last. Otherwise the labels' entailments share 1.
     """
     if multi_label or len(labels) == 1:
         contradiction = -1 if entailment == 0 else 0

@@ -22,9 +22,9 @@ class PairFrame:
     middle: Ids
     tail: Ids
     types: tuple[Ids, Ids, Ids]
-    """Of `head`, `middle` and `tail`."""
+    """Token types of `head`, `middle` and `tail`."""
     text_types: tuple[int, int]
-    """Of the tokens of the first and of the second text."""
+    """Token types of the first and of the second text."""
 
     @classmethod
     def of(cls, core: Tokenizer) -> PairFrame:
@@ -69,11 +69,11 @@ class PairFrame:
 
 
 def share(first: int, second: int, room: int, truncation: PairTruncation, fixed: int = 0) -> tuple[int, int] | None:
-    """Say how many tokens of each text are kept in `room` tokens; None where the text to cut cannot give enough.
+    """Return how many tokens of each text are kept in `room` tokens; None if the text to cut is too short for that.
 
-    `longest_first` is the tokenizers library's: the shorter text stays whole while it fits in half the room, and of two
-    longer ones each gets half, the odd token going to the longer or, of equals, to the second. `fixed` tokens of the
-    first text, a prompt's, are kept in any case, and one more of the text itself.
+    `longest_first` is the tokenizers library's rule. The shorter text stays whole while it fits in half the room. Of
+    two longer texts each gets half; the odd token goes to the longer one, or to the second if they are equal. `fixed`
+    tokens of the first text, a prompt's, are always kept, plus one of the text itself.
     """
     if first + second <= room:
         return first, second

@@ -33,7 +33,7 @@ class _Text:
     """Its field, for messages."""
     ids: Ids
     text: str = ""
-    """What the ids are of, as far as it was read and without the words of a template."""
+    """The text of the ids, as far as it was read, and without the words of a template."""
     shortened: bool = False
     """Whether its middle was cut out before it was tokenised."""
     around: tuple[int, int] = (0, 0)
@@ -60,9 +60,9 @@ class PairPreparation:
             tokenizer: Its tokenizer.
             frame: The special tokens of a pair.
             prompts: The prompts its files declare, for queries.
-            lengths: How long a pair may be.
-            truncation: Which text of a long pair is cut, where a request does not say.
-            template: What writes a pair out as one text, where a request has no template; None pairs the texts.
+            lengths: Limits on the length of a pair.
+            truncation: Which text of a long pair is cut, unless a request says.
+            template: Writes a pair as one text, unless a request has a template; None pairs the texts.
         """
         self._model = model
         self.tokenizer = tokenizer
@@ -127,7 +127,7 @@ class PairPreparation:
         return replace(query, around=self.tokenizer.around(wrapped, len(prompt.prefix), len(prompt.suffix)))
 
     def _limit_beside(self, first: _Text, truncation: PairTruncation, task: Task) -> int | None:
-        # Of two texts longer than half the room the longer one gets the odd token: both are then read whole.
+        # If both texts exceed half the room, the longer one gets the odd token, so both must be read whole.
         limit = self._lengths.choose(task)
         halves = limit is not None and 2 * len(first.ids) > limit - self._frame.framing
         return None if truncation == "longest_first" and halves else limit

@@ -15,9 +15,9 @@ QWEN3_RERANKER = (
     "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
-"""What the Qwen3-Reranker models were trained on (https://huggingface.co/Qwen/Qwen3-Reranker-0.6B)."""
+"""The training format of the Qwen3-Reranker models (https://huggingface.co/Qwen/Qwen3-Reranker-0.6B)."""
 QWEN3_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-"""Their instruction where none is given, from the same page."""
+"""Their default instruction, from the same page."""
 
 PairTemplate = Callable[[str, str | None], Prompt]
 """Makes what surrounds the documents of a query and an instruction, None for the template's own."""
@@ -43,12 +43,12 @@ MARK = "\N{INVISIBLE SEPARATOR}sie document\N{INVISIBLE SEPARATOR}"
 
 
 def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "structured", "auto"]) -> PairTemplate:
-    """Make a template of the tokenizer's chat template: a message of the role `query` and one of the role `document`.
+    """Make a template from the tokenizer's chat template: a message of the role `query` and one of the role `document`.
 
     As in sentence-transformers, an instruction is a message of the role `system` before them.
 
     Raises:
-        NotUnderstoodError: The template does not write both out, or does more to a document than stripping it.
+        NotUnderstoodError: The template does not write both, or changes a document beyond stripping it.
     """
     renderer = _renderer(tokenizer)
     structured = message_format == "structured" or (
@@ -93,7 +93,7 @@ def _renderer(tokenizer: TextTokenizer) -> Any:
 
 
 STRUCTURED_SIGNS = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
-"""What a template holds that takes the content of a message in parts; the rule of sentence-transformers."""
+"""Signs of a template that takes the content of a message in parts; the rule of sentence-transformers."""
 
 
 def _message(role: str, text: str, structured: bool) -> Mapping[str, Any]:

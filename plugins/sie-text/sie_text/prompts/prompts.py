@@ -1,8 +1,8 @@
-"""Which words go around a text: the weights' prompts, an instruction, or a template of the model's config.
+"""Chooses the words around a text: the weights' prompts, an instruction, or a template of the model's config.
 
-The rule for the weights' prompts is that of `SentenceTransformer.encode`, `encode_query` and
-`encode_document` (sentence-transformers 6): a query takes the prompt named `query` and a document the one named
-`document`, each empty where the weights declare none; a text that is neither takes the default prompt.
+The weights' prompts follow `SentenceTransformer.encode`, `encode_query` and `encode_document` (sentence-transformers
+6). A query takes the prompt named `query` and a document the one named `document`; undeclared ones are empty. A text
+without a role takes the default prompt.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from sie_text.prompts.templates import parse_template
 LONGEST_PROMPT = 32_768
 """Characters a request may put around a text: prompts are cached."""
 MOST_ADDED = 2**25
-"""Characters a request may put around all its texts together: about what a body may hold, which a prompt that stands in
-it once and around each text would exceed many times over."""
+"""Bound on the characters that a request puts around all its texts together, about the size of a body: one prompt in
+the body would otherwise be copied around each text.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What stands before and after a text."""
+    """The text before and after an input text."""
 
     prefix: str = ""
     suffix: str = ""
@@ -65,7 +66,7 @@ class Prompts:
 
     @property
     def note(self) -> str | None:
-        """What an operator should know of prompts that no request selects."""
+        """A note for operators on prompts that no request selects."""
         told = []
         roles: tuple[InputType, ...] = ("query", "document")
         for role in roles:
@@ -78,9 +79,9 @@ class Prompts:
         return "; ".join(told) or None
 
     def passed_over(self, task: Task) -> tuple[str, ...]:
-        """Name `input_type` where a role is asked for, the weights have prompts, and none is of that role.
+        """Name `input_type` if the request states a role and the weights have prompts, but none for that role.
 
-        An empty prompt that the weights declare for the role is one.
+        An empty prompt that the weights declare for the role counts as one.
 
         Raises:
             InvalidInput: As `choose`.
@@ -97,9 +98,9 @@ class Prompts:
     def choose(self, task: Task, texts: int = 1) -> Prompt:
         """Choose the words around the `texts` texts of `task`.
 
-        A prompt asked for by its name wins. Else a template wins over an instruction, and an instruction, even an empty
-        one, over the weights' prompts. A template without `{instruction}` says that such texts take none. A name of
-        `ROLES` that the weights do not have means the prompt of its role, by whichever name they have it.
+        A prompt requested by its name wins. Otherwise a template wins over an instruction, and an instruction, even an
+        empty one, over the weights' prompts. A template without `{instruction}` means that its texts take none. A name
+        of `ROLES` that the weights do not have means the prompt of its role, by any of its names.
 
         Raises:
             InvalidInput: A template is malformed, or the words are too many; `param` names the field.

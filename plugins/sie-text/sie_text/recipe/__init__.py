@@ -1,7 +1,7 @@
-"""What the files of a checkpoint say a model is: its transformer's settings, its heads, its routes.
+"""Reads the model that a checkpoint's files describe: its transformer's settings, its heads, its routes.
 
-Each reader takes a card and returns plain values, and loads no weights and no model library. What it cannot express it
-refuses by name (`NotUnderstoodError`):
+Each reader takes a card and returns plain values, and loads no weights and no model library. Anything it cannot express
+is refused by name (`NotUnderstoodError`):
 
 - `read_recipe`: text encoders, dense, sparse and late-interaction ones
 - `read_pair_recipe`: cross-encoders, rerankers and entailment classifiers

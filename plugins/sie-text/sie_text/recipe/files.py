@@ -68,9 +68,9 @@ def has_tokenizer(card: ModelCard) -> bool:
 
 
 def misnamed_weights(card: ModelCard) -> str | None:
-    """Say why transformers would not find the safetensors of a checkpoint; None where it does or there are none.
+    """Explain why transformers would not find the safetensors of a checkpoint; None if it does or there are none.
 
-    Files whose names begin otherwise, such as those of heads, do not count.
+    Files with other prefixes, such as those of heads, do not count.
     """
     names = [PurePosixPath(name).name for name in card.files]
     if any(name in WEIGHTS_FILES for name in names):

@@ -33,8 +33,9 @@ EQUAL_CLASSES: Mapping[str, frozenset[str]] = {
 """By `model_type`: published classes, without their repository, that compute what transformers' own class does."""
 
 Runs = Literal["here", "elsewhere", "nowhere"]
-"""Where code of the weights may run once the model's config trusts it: in the family that asks, in one that is asked
-after it, or in none."""
+"""Where code of the weights may run once the model's config trusts it: in the asking family, in a later family, or in
+none.
+"""
 
 
 class OwnCodeError(ModelLoadError):
@@ -45,11 +46,11 @@ class OwnCodeError(ModelLoadError):
 
 
 def own_class(config: Mapping[str, Any], *heads: str) -> str | None:
-    """Name the class of the weights' own code that none of transformers' is known to equal; None where there is none.
+    """Name the weights' own class, unless it is known to equal one of transformers'; None if there is none.
 
     Args:
         config: The transformer's `config.json`.
-        heads: The keys of `auto_map` that count beside that of the base model. Others change nothing that is computed.
+        heads: The keys of `auto_map` that count in addition to the base model's. Others do not change the results.
     """
     auto_map = config.get("auto_map")
     if not isinstance(auto_map, Mapping):

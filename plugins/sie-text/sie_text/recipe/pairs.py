@@ -1,4 +1,4 @@
-"""What the files of a model that scores pairs say it is: where its logits come from and what becomes of them.
+"""Reads the files of a model that scores pairs: the source of its logits and their conversion to scores.
 
 The rules are those of `CrossEncoder` (sentence-transformers 6). It reads the card alone and imports no model library.
 """
@@ -20,7 +20,7 @@ Source = Literal["classifier", "modules", "vocabulary"]
 """A class for sequence classification, Pooling and Dense modules, or the vocabulary of a causal language model."""
 
 _ACTIVATIONS = {name.rsplit(".", 1)[-1]: name for name in ACTIVATIONS}
-_UNNAMED_LABELS = 2  # transformers' own number where a config.json has neither `id2label` nor `num_labels`
+_UNNAMED_LABELS = 2  # transformers' own number if a config.json has neither `id2label` nor `num_labels`
 _SHOWN_LABELS = 8
 
 
@@ -30,21 +30,22 @@ class PairRecipe:
 
     source: Source
     reason: str
-    """What an operator reads of it."""
+    """The reason for operators."""
     transformer: TransformerSettings = field(default_factory=TransformerSettings)
     truncation: PairTruncation = "longest_first"
     activation: str | None = None
-    """A class of `torch.nn`; None where the files name none, and the number of labels decides."""
+    """A class of `torch.nn`; None if the files name none, and the number of labels decides."""
     note: str | None = None
-    """What of the files is not done."""
+    """The parts of the files that are ignored."""
     pooling: PoolingSettings | None = None
     steps: tuple[HeadSettings, ...] = ()
     """For `modules`: the pooling, and the layers after it."""
     tokens: tuple[int, ...] = ()
-    """For `vocabulary`: the token whose logit counts, and perhaps the one whose logit is taken off; empty where the
-    files do not say."""
+    """For `vocabulary`: the token whose logit counts, and optionally the token whose logit is subtracted; empty if the
+    files do not say.
+    """
     message_format: Literal["flat", "structured", "auto"] | None = None
-    """How the two texts go through the tokenizer's chat template; None where they do not."""
+    """Format of the two texts for the tokenizer's chat template; None without a chat template."""
     single_texts: bool = False
     """Whether nothing in the files says that a logit is the score of a pair, so only a profile's `score_label` can."""
 
@@ -66,7 +67,7 @@ def is_cross_encoder(card: ModelCard) -> bool:
 
 
 def entailment_label(numbers: Mapping[str, int]) -> int | None:
-    """Find the label that says a hypothesis follows, among names and their numbers; None where none does."""
+    """Find the label that means entailment among names and their numbers; None if there is none."""
     return next((number for name, number in numbers.items() if name.lower().startswith("entail")), None)
 
 
@@ -94,7 +95,7 @@ def _plain(card: ModelCard) -> PairRecipe:
 
 
 def _labels(card: ModelCard) -> list[str]:
-    """List the labels of a plain classifier; none where its files are not here and nobody says."""
+    """List the labels of a plain classifier; empty if its files are not here and nothing states them."""
     names, count = card.config.get("id2label"), card.config.get("num_labels")
     if isinstance(names, Mapping) and names:
         return [str(name) for name in names.values()]

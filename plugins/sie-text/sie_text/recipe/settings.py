@@ -1,4 +1,4 @@
-"""What a recipe consists of: the settings of a transformer, and of what makes vectors of its states.
+"""The settings in a recipe: those of a transformer, and of the steps from its states to vectors.
 
 Plain values; it reads no file and imports no model library.
 """
@@ -52,13 +52,13 @@ class DenseSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionSettings:
-    """A linear layer alone whose sizes its file tells: `weight` and, where named, `bias` of the safetensors `file`."""
+    """A linear layer whose sizes are in its file: `weight` and, if named, `bias` of the safetensors `file`."""
 
     file: Path
     weight: str
     bias: str | None = None
     pinned: PinnedFile | None = None
-    """What the file must be where it is no safetensors file but a pickle."""
+    """The pinned hash of the file, if it is a pickle instead of safetensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class TokenWeightSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExpansionSettings:
-    """What queries are filled up with, so that its states answer for the query too (ColBERT, arXiv 2004.12832)."""
+    """Expands queries by tokens whose states represent the query too (ColBERT, arXiv 2004.12832)."""
 
     length: int
     """Tokens a query has at least, special ones and the filling included."""
@@ -106,7 +106,7 @@ class ExpansionSettings:
     attended: bool = False
     """Whether tokens attend to the filling; without, the filling alone looks at the query."""
     token: str | None = None
-    """What to fill with; None takes the mask token, or the end token of a tokenizer without one."""
+    """The added token; None takes the mask token, or the end token of a tokenizer without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class MultivectorSettings:
     skiplist: tuple[str, ...] = ()
     """Tokens that get no vector."""
     skiplist_tasks: frozenset[str] = frozenset({"document"})
-    """Whose tokens the skip list drops: of `query`, `document`; what is neither counts as a document."""
+    """Roles whose tokens the skip list drops: `query`, `document`; a text without a role counts as a document."""
     keep_only: frozenset[int] = frozenset()
     """Ids of the only tokens of a document that get a vector; empty for all."""
     skips_first: bool = False
@@ -133,9 +133,9 @@ class Recipe:
 
     transformer: TransformerSettings = TransformerSettings()
     pooling: PoolingSettings | None = PoolingSettings()
-    """How the dense vector is pooled; None where the model gives none."""
+    """How the dense vector is pooled; None if the model gives none."""
     head: tuple[HeadSettings, ...] = ()
-    """What follows the pooling."""
+    """The steps after the pooling."""
     truncate_dim: int | None = None
     """The size sentence-transformers cuts every dense embedding to, where the files say so."""
     declared: bool = True
@@ -143,6 +143,6 @@ class Recipe:
     sparse: SpladeSettings | TokenWeightSettings | None = None
     multivector: MultivectorSettings | None = None
     prompts: tuple[tuple[str, str], ...] = ()
-    """Prompts by name that other files than `config_sentence_transformers.json` declare; they stand before its own."""
+    """Prompts by name from other files than `config_sentence_transformers.json`; they come before its own."""
     notes: tuple[tuple[str, str], ...] = field(default=())
-    """What an operator should know of what the recipe leaves out."""
+    """Notes for operators on the parts of the files that the recipe leaves out."""

@@ -1,6 +1,6 @@
-"""What files of static vectors say: where the table lies, and what follows the mean of a text's rows.
+"""Reads files of static vectors: the location of the table, and the steps after the mean of a text's rows.
 
-model2vec's own files, and sentence-transformers' `StaticEmbedding` with a `Normalize` after it.
+Supports model2vec's own files, and sentence-transformers' `StaticEmbedding`, optionally followed by `Normalize`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StaticRecipe:
     """A table of vectors by token, of which a text's are averaged."""
 
     card: ModelCard
-    """Of the folder that holds the table and `tokenizer.json`."""
+    """Card of the folder that holds the table and `tokenizer.json`."""
     normalizes: bool
     """Whether vectors get unit length."""
     length: int | None
@@ -35,7 +35,7 @@ class StaticRecipe:
     drops_unknown: bool
     """Whether the token for what the vocabulary lacks is left out of the mean, as model2vec does."""
     reason: str
-    """What an operator reads of it."""
+    """The reason for operators."""
     truncate_dim: int | None = None
     """The size sentence-transformers cuts vectors to, where the files say so."""
 

@@ -18,7 +18,7 @@ TOKENIZER_KWARGS = frozenset({"model_max_length", "padding_side", "truncation_si
 
 STATES = ("feature-extraction", "last_hidden_state")
 LOGITS = ("fill-mask", "logits")
-"""What modules take of a transformer: the task of its class, and the field of its output."""
+"""What modules take from a transformer: the task of its class, and the field of its output."""
 
 FILE = "the Transformer's settings"
 

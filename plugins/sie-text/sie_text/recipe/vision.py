@@ -1,6 +1,6 @@
-"""What the files of a checkpoint say a model of images and texts is; it loads no weights and no model library.
+"""Reads the model of images and texts that a checkpoint's files describe; loads no weights and no model library.
 
-What it cannot express it refuses by name.
+Anything it cannot express is refused by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE = "the Transformer's settings"
 
 @dataclass(frozen=True, slots=True)
 class VisionRecipe:
-    """Where a model of images and texts lies and what is made of its features."""
+    """The location of a model of images and texts, and the steps after its features."""
 
     card: ModelCard
     """The folder of transformers' checkpoint, which may be one below the model's."""
@@ -31,7 +31,7 @@ class VisionRecipe:
     normalizes: bool
     """Whether the files say that vectors get unit length."""
     reason: str
-    """What it is, for an operator."""
+    """A description for operators."""
 
 
 def read_vision_recipe(card: ModelCard) -> VisionRecipe:
@@ -95,7 +95,7 @@ def _settings(config: Mapping[str, Any]) -> TransformerSettings:
 
 
 def _check_processing(arguments: Mapping[str, Any]) -> None:
-    """Allow what is done anyway: texts are padded to the full length where the model was trained so."""
+    """Allow arguments that change nothing: texts are padded to the full length anyway if the model was trained so."""
     if any(values for name, values in arguments.items() if name != "text"):
         raise NotUnderstoodError(f"{FILE} set processing_kwargs of {', '.join(arguments)}")
     same = {"padding": (True, "max_length"), "truncation": (True, "longest_first")}

@@ -26,7 +26,7 @@ from sie_text.tokenizer.files import TOKENIZER
 KEY = "static"
 """The inference key: all texts share a batch."""
 LEAST_LENGTH = 1e-12
-"""What a vector is divided by at least, as in PyTorch's `normalize`."""
+"""Lower bound of the norm that a vector is divided by, as in PyTorch's `normalize`."""
 
 
 def load(context: LoadContext) -> Adapter:

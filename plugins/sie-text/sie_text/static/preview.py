@@ -1,4 +1,4 @@
-"""What a load of static vectors will come to, as far as small files tell."""
+"""Predicts the facts of a load of static vectors, as far as small files tell."""
 
 from __future__ import annotations
 

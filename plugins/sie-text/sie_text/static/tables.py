@@ -39,7 +39,7 @@ def read_tables(folder: Path, needed: Sequence[str], wanted: Sequence[str] = ())
 
 
 def table_shape(folder: Path, needed: Sequence[str]) -> tuple[int, ...] | None:
-    """Read the shape of the first of `needed` that is there, without the tensor; None where the file is not here."""
+    """Read the shape of the first existing tensor of `needed`, without its data; None if the file is not here."""
     try:
         with safe_open(folder / WEIGHTS, framework="np") as file:
             names = set(file.keys())

@@ -20,8 +20,10 @@ Ids = NDArray[np.int64]
 """Token ids, int64 `[tokens]`."""
 
 SHORT = 512
-"""Characters: a text no longer than this is tokenised under the interpreter's lock, in 10 to 100 µs. To let go of it
-and wait for it again costs 30 µs of processor time where other threads have work."""
+"""Characters: texts up to this length are tokenised under the interpreter's lock, in 10 to 100 µs.
+
+Releasing and reacquiring the lock costs 30 µs of processor time if other threads have work.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,20 @@ class TextTokenizer:
     pads_start: bool = False
     """Whether the weights' files have short texts padded at their start."""
     mask: int | None = None
-    """The mask token, or the end token where there is no mask."""
+    """The mask token, or the end token if there is no mask."""
     unweighted: frozenset[int] = frozenset()
-    """The tokens that say nothing of a text, and have no weight of their own: those that frame it or pad it, and the
-    one for what the vocabulary lacks."""
+    """Tokens without meaning, and so without a weight: special tokens, padding, the token for unknown words.
+    """
     chat_template: Any = None
-    """The Jinja template that chats go through, where the files hold one; a map where they hold several by name."""
+    """The Jinja template of chats, if the files hold one; a map if they hold several by name."""
     roles: Mapping[str, str | None] = field(default_factory=dict)
     """The special token of each role: `bos`, `eos`, `cls` and so on."""
     note: str | None = None
-    """What an operator is told: where the files contradict one another, and what another library would do."""
+    """A note for operators: contradictions between the files, and what another library would do."""
     cuts_between_words: bool = False
     """Whether the middle of a text may be cut out before it is tokenised; see `sie_text.tokenizer.shortening`."""
     origin: Any = None
-    """The tokenizer of transformers that it was made of, which renders the chat template; None where there is none."""
+    """The transformers tokenizer that it was made from, which renders the chat template; None if there is none."""
 
     @property
     def framing(self) -> int:
@@ -84,9 +86,9 @@ class TextTokenizer:
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def shortened(self, text: str, limit: int | None) -> tuple[str, bool]:
-        """Cut out of a long text what a limit of so many tokens cannot need; return whether anything was.
+        """Cut from a long text what a limit of `limit` tokens cannot need; return whether anything was cut.
 
-        Its first and last `limit` tokens stay, and so do more than `limit` in all.
+        Its first and last `limit` tokens stay, and more than `limit` in total.
         """
         if limit is None or len(text) <= LONG or not self.cuts_between_words:
             return text, False
@@ -135,10 +137,10 @@ class TextTokenizer:
         return bool(content.max() >= self.embedded)
 
     def require_known(self, content: Ids, where: str, model: str) -> None:
-        """Refuse ids that the model has no embedding of.
+        """Refuse ids for which the model has no embedding.
 
         Raises:
-            InvalidInput: There is one; `param` is `where`.
+            InvalidInput: An id has no embedding; `param` is `where`.
         """
         if self.foreign(content):
             raise InvalidInput(
@@ -164,10 +166,10 @@ class TextTokenizer:
         return len(framed) - int(len(framed) > 0 and int(framed[-1]) in self.special_ids)
 
     def expansion_token(self, token: str | None) -> int:
-        """Find the id of what short queries are expanded with: `token`, or the mask token, or the end token.
+        """Return the id of the token that expands short queries: `token`, or the mask token, or the end token.
 
         Raises:
-            NotUnderstoodError: There is none, or the tokenizer pads texts at their start.
+            NotUnderstoodError: It does not exist, or the tokenizer pads texts at their start.
         """
         if self.pads_start:
             raise NotUnderstoodError("it fills queries up at their start")

@@ -1,4 +1,4 @@
-"""A tokenizer of `tokenizer.json` alone, and of what the small files beside it say; no package but `tokenizers`."""
+"""Builds a tokenizer from `tokenizer.json` and the small files next to it; needs only the package `tokenizers`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BERT_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """What is known of a tokenizer beside its core."""
+    """The facts of a tokenizer other than its core."""
 
     special_ids: frozenset[int]
     unweighted: frozenset[int]
@@ -56,7 +56,7 @@ class TokenizerFacts:
     saved_length: int | None = None
     """Tokens at which `tokenizer.json` itself cuts texts."""
     notes: tuple[str, ...] = ()
-    """Where the files contradict one another, and which of them counts."""
+    """Contradictions between the files, and which of them wins."""
     origin: Any = None
 
 
@@ -67,15 +67,16 @@ def read_files(
     bare: bool = False,
     defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Tokenizer, TokenizerFacts]:
-    """Read `tokenizer.json` as it stands, with what the small files beside it state; no class of transformers.
+    """Read `tokenizer.json` unchanged, with the statements of the small files next to it; uses no class of
+    transformers.
 
     The tokenizer neither cuts nor pads.
 
     Args:
         card: The facts of the files.
-        settings: What they say of the tokenizer's arguments.
-        bare: Whether no special tokens stand around texts.
-        defaults: The special token of a role that the files do not name; one that the vocabulary lacks is none.
+        settings: The files' arguments of the tokenizer.
+        bare: Whether texts get no special tokens.
+        defaults: The special tokens of roles that the files do not name; ignored if the vocabulary lacks them.
 
     Raises:
         ModelLoadError: `CORRUPT`: a file cannot be read.
@@ -140,7 +141,7 @@ def _steps(core: Tokenizer) -> list[Any]:
 
 
 def read_json(card: ModelCard, name: str) -> Mapping[str, Any]:
-    """Read a small file of JSON; empty where there is none."""
+    """Read a small file of JSON; empty if it does not exist."""
     if name not in card.files:
         return {}
     try:
@@ -157,7 +158,7 @@ def _content(token: Any) -> str | None:
 
 
 def tokenizer_config(card: ModelCard) -> Mapping[str, Any]:
-    """Read `tokenizer_config.json`; empty where there is none."""
+    """Read `tokenizer_config.json`; empty if it does not exist."""
     return read_json(card, TOKENIZER_CONFIG)
 
 
@@ -188,7 +189,7 @@ def _side(config: Mapping[str, Any], name: str, saved: Mapping[str, Any]) -> str
 
 
 def _unknown(core: Tokenizer) -> int | None:
-    """Find the token for what the vocabulary lacks where the vocabulary itself names it."""
+    """Find the token for unknown words if the vocabulary itself names it."""
     if hasattr(core.model, "unk_token"):
         token = core.model.unk_token
         return None if token is None else core.token_to_id(token)
@@ -197,9 +198,9 @@ def _unknown(core: Tokenizer) -> int | None:
 
 
 def _set_case(core: Tokenizer, config: Mapping[str, Any]) -> list[str]:
-    """Follow what `tokenizer_config.json` states of case, accents and Chinese characters; return what that changed.
+    """Apply the statements of `tokenizer_config.json` on case, accents and Chinese characters; return the changes.
 
-    To BERT's classes it counts more than the normalizer that was saved, in every version of transformers.
+    In every version of transformers, BERT's classes prefer it to the saved normalizer.
     """
     saved = core.normalizer
     if config.get("tokenizer_class") in GENERIC or not isinstance(saved, BertNormalizer):

@@ -20,15 +20,15 @@ PLAIN: Mapping[str, Any] = {
 
 
 def frame_by_flags(core: Tokenizer, flags: Mapping[str, Any], tokens: Mapping[str, str | None]) -> list[str]:
-    """Put the start or the end token around every text where a flag says so, or take it away where one says not.
+    """Add the start or the end token around every text if a flag says so, or remove it if one says not.
 
-    The other special tokens of the template stay, and so do those that are the `cls` or `sep` token as well: DeBERTa's
+    The other special tokens of the template stay, including tokens that are also the `cls` or `sep` token: DeBERTa's
     files say `add_bos_token: false` and mean neither. Version 4 of transformers built Llama's, Gemma's and Cohere's
-    tokenizers by these flags; one that is missing changes nothing.
+    tokenizers by these flags; a missing flag changes nothing.
 
     Args:
         core: The tokenizer; its post-processor is replaced.
-        flags: `add_bos_token` and `add_eos_token`, where they are stated.
+        flags: `add_bos_token` and `add_eos_token`, if stated.
         tokens: The special tokens by their role: `bos`, `eos`, `cls`, `sep`.
 
     Returns:

@@ -1,7 +1,7 @@
 """Builds a model's tokenizer from its files; nothing is fetched.
 
-`tokenizer.json` is read as it stands; where there is none, a class of transformers makes the tokenizer. Its Rust core
-is then all that is used: the Python around it changes while it works, and threads cannot share it.
+`tokenizer.json` is read unchanged; without it, a class of transformers makes the tokenizer. Only its Rust core is used
+afterwards: the Python around it changes state while it works, so threads cannot share it.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ def load_tokenizer(
     markers: Sequence[str] = (),
     bare: bool = False,
 ) -> TextTokenizer:
-    """Build the tokenizer of a model: of `tokenizer.json`, or else as transformers does.
+    """Build the tokenizer of a model from `tokenizer.json`, or else as transformers does.
 
     Args:
         card: The facts of the files.
-        settings: What they say of the tokenizer's arguments.
+        settings: The files' arguments of the tokenizer.
         trust_remote_code: Whether code that comes with the weights may run.
-        markers: Prompts whose first word is to be one token; see `MultivectorSettings`.
-        bare: Whether no special tokens stand around texts; `tokenizer.json` alone then counts, where there is one.
+        markers: Prompts whose first word must be one token; see `MultivectorSettings`.
+        bare: Whether texts get no special tokens; then only `tokenizer.json` counts, if there is one.
 
     Raises:
-        ModelLoadError: `CONFIG`: there is none. `CORRUPT`: its files cannot be read. `DEPENDENCY`: a package to read
-            them is missing.
+        ModelLoadError: `CONFIG`: there is no tokenizer. `CORRUPT`: its files cannot be read. `DEPENDENCY`: a package to
+            read them is missing.
         NotUnderstoodError: It has no Rust core, or frames texts in another way.
     """
     settings = settings or TransformerSettings()
@@ -112,13 +112,13 @@ def transformers_tokenizer(card: ModelCard, settings: TransformerSettings, *, tr
 
 
 def broken_tokenizer(card: ModelCard, error: Exception) -> ModelLoadError:
-    """Say that the files make no tokenizer that works, and which of them is missing where one is."""
+    """Report that the files make no working tokenizer, naming a missing file if there is one."""
     said = f"The tokenizer cannot be built from the weights' files ({type(error).__name__})"
     return ModelLoadError("CORRUPT", f"{said}{lacking_config(card)}; see the log.")
 
 
 def lacking_config(card: ModelCard) -> str:
-    """Say that the file is missing by which most tokenizers are told their special tokens; empty where it is there."""
+    """Report that the file that names most tokenizers' special tokens is missing; empty if it exists."""
     return "" if TOKENIZER_CONFIG in card.files else f"; {TOKENIZER_CONFIG} is missing"
 
 

@@ -1,7 +1,7 @@
-"""Which counts where a folder has a `tokenizer.json`: that file, or what a class of transformers makes of it.
+"""Decides between a folder's `tokenizer.json` and the tokenizer that a class of transformers makes from it.
 
-The file does. From version 5 on transformers' classes take the vocabulary alone from it, and build normalizer,
-pre-tokenizer and template anew; version 4 and other libraries follow the file.
+The file wins. From version 5 on, transformers' classes take only the vocabulary from it, and rebuild normalizer,
+pre-tokenizer and template. Version 4 and other libraries follow the file.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def follow_file(card: ModelCard, settings: TransformerSettings, origin: Any) -> 
 
     Args:
         card: The facts of the files.
-        settings: What they say of the tokenizer's arguments.
-        origin: What transformers' class makes of them.
+        settings: The files' arguments of the tokenizer.
+        origin: The tokenizer that transformers' class makes of them.
 
     Returns:
-        The tokenizer, and its facts: with a note where the class would tokenise one of `PROBES` otherwise.
+        The tokenizer and its facts; they have a note if the class would tokenise one of `PROBES` differently.
 
     Raises:
         ModelLoadError: `CORRUPT`: a file cannot be read.
@@ -110,10 +110,10 @@ def _same_rules(one: Tokenizer, other: Tokenizer) -> bool:
 
 
 def obey_file(theirs: Any) -> str | None:
-    """Have a tokenizer that transformers built tokenise as the `tokenizer.json` it was built from says.
+    """Make a tokenizer that transformers built follow the `tokenizer.json` that it was built from.
 
     Returns:
-        What an operator is told; None where it does so already.
+        A note for operators; None if it already does.
 
     Raises:
         ModelLoadError: `CORRUPT`: the files cannot be read.

@@ -1,9 +1,9 @@
-"""Cuts the middle out of a long text before it is tokenised, where that provably leaves the tokens of both ends alone.
+"""Cuts the middle out of a long text before it is tokenised, if that provably does not change the tokens of both ends.
 
-Between two letters with one space between them the tokenizers known here always begin another token, and what stands
-before does not change the tokens after, nor the other way round: their normalizers look at a character and its marks
-alone, and they split texts at spaces, or their vocabulary has no token that goes on after one. Each word has a token
-at least. So the first n words of a text hold its first n tokens, and its last n words its last n.
+Between two letters with one space between them, the tokenizers known here always begin a new token, and neither side
+changes the tokens of the other. Their normalizers look only at a character and its marks. They split texts at spaces,
+or their vocabulary has no token that continues after a space. Each word has at least one token. So the first n words of
+a text hold its first n tokens, and its last n words its last n.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIECE = 2**14
 """Characters that one call of a regular expression looks at, 0.5 ms or less."""
 
 _WORD_CHARACTERS = 16
-"""Of a word and the space before it, in most texts at most."""
+"""Characters of a word with the space before it; an upper bound for most texts."""
 
 _LETTER = "[0-9A-Za-zÀ-ÖØ-öø-ɏΆΈ-ΊΌΎΏΑ-ΡΣ-ώА-яёЁא-תء-يऄ-ह가-힣]"
 """Letters that no normalizer known here drops or joins with a space."""

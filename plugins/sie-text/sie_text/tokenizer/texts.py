@@ -11,10 +11,10 @@ PORTION_TEXTS = 256
 
 
 def text_at(item: Item, where: str, model: str) -> str:
-    """Return the text of the item that stands at `where`, e.g. `items[3]` or `query`.
+    """Return the text of the item at `where`, e.g. `items[3]` or `query`.
 
     Raises:
-        InvalidInput: It has none, or one that is not Unicode; `param` names the field.
+        InvalidInput: It has no text, or one that is not Unicode; `param` names the field.
     """
     field = f"{where}.text"
     if item.text is None:

@@ -29,7 +29,7 @@ from sie_core.cluster.queue.subjects import (
     work_queue,
 )
 from sie_core.concurrency.tasks import Tasks, supervised
-from sie_core.contracts import ConnectionState, QueueError, QueueTransport, Work
+from sie_core.contracts import ConnectionState, OnStored, QueueError, QueueTransport, Work
 from sie_core.settings import Settings
 
 POOL_WAIT_S = 5.0
@@ -37,6 +37,13 @@ POOL_WAIT_S = 5.0
 TTL_MARGIN_S = 1.0
 UNSTORED_S = 2.0
 """How far apart two slices of which none was stored, nor any between, are for the broker to store nothing."""
+ELECTION_S = 10.0
+"""For how long a slice that is not stored is published again: brokers elect a leader within it. Once nothing was stored
+for so long, requests fail at once."""
+STORE_AGAIN_S = 0.25
+"""Between two publications of a slice."""
+NOT_STORED = ("UNAVAILABLE", "NOT_FOUND")
+"""Failures of a broker that elects a leader, or has no majority: without a leader no queue has the subject."""
 STORE_GRACE_S = 0.2
 """A deadline that passes while a slice is stored is told as such, by the flight's own timer."""
 CLOSE_S = 2.0
@@ -197,19 +204,43 @@ class Dispatcher:
         if attempt > 1:
             self._metrics.again.inc()
 
+        work = Work(flight.packed.subject, part.head.id, message, max(1.0, ttl_s))
+        began, loop = time.monotonic(), asyncio.get_running_loop()
+
         def stored(outcome: int | QueueError) -> None:
             self._judge_broker(outcome)
             if flight.reply in self._flights:
-                flight.stored(part, attempt, outcome)
+                if attempt == part.head.attempt and self._is_worth_again(outcome, began):
+                    loop.call_later(STORE_AGAIN_S, again)
+                else:
+                    flight.stored(part, attempt, outcome)
             elif part.result is None and isinstance(outcome, int):
                 # It was cancelled before the broker had said where it is.
                 self._tasks.start(self._delete(flight.packed.pool, outcome))
 
-        await transport.publish(Work(flight.packed.subject, part.head.id, message, max(1.0, ttl_s)), stored)
+        def again() -> None:
+            # The broker stores an id once: a publication whose answer was lost does not count twice.
+            if flight.reply in self._flights and part.result is None:
+                self._tasks.start(self._publish(transport, work, stored))
+
+        await self._publish(transport, work, stored)
+
+    async def _publish(self, transport: QueueTransport, work: Work, stored: OnStored) -> None:
+        try:
+            await transport.publish(work, stored)
+        except QueueError as error:
+            stored(error)
+
+    def _is_worth_again(self, outcome: int | QueueError, began: float) -> bool:
+        if not isinstance(outcome, QueueError) or outcome.failure not in NOT_STORED:
+            return False
+        return time.monotonic() - min(began, self._unstored_since) < ELECTION_S
 
     def _judge_broker(self, outcome: int | QueueError) -> None:
-        if not isinstance(outcome, QueueError) or outcome.failure != "UNAVAILABLE":
+        if not isinstance(outcome, QueueError) or outcome.failure == "FULL":
             self._unstored = None
+            return
+        if outcome.failure not in NOT_STORED:
             return
         self._unstored_at = time.monotonic()
         if self._unstored is None:

@@ -1,4 +1,4 @@
-"""Which entities of a text belong together: for each ordered pair of them a number between 0 and 1."""
+"""Scores how likely entities of a text belong together: a number between 0 and 1 for each ordered pair."""
 
 from __future__ import annotations
 

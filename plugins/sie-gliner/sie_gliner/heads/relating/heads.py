@@ -69,7 +69,7 @@ class RelationHeads(nn.Module):
         return torch.cat((row[:, None], spans[heads, 1:], spans[tails, 1:]), dim=1), logits
 
     def _pairs(self, entities: torch.Tensor, are_there: torch.Tensor, threshold: float) -> torch.Tensor:
-        """List row, head and tail of what is to be scored, by their places in the row."""
+        """List row, head and tail of the pairs to score, by their indices in the row."""
         both = (
             are_there[:, :, None]
             & are_there[:, None]

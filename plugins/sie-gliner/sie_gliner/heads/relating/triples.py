@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 FARTHEST = 10.0
-"""No pair scores less than the negative of it where a distance is the score."""
+"""Upper bound of a distance used as a score: no pair scores below its negative."""
 INNER = 2048
 FILTERS = 32
 
@@ -103,7 +103,7 @@ PROJECTIONS: dict[str, dict[str, int]] = {
     "PairRE": {"r_to_alpha": 0, "r_to_beta": 0},
     "TripleRE": {"r_to_alpha": 0, "r_to_beta": 0, "r_to_delta": 0, "r_to_gamma": 1},
 }
-"""What is projected from a label; 0 stands for as many numbers as the label has."""
+"""Sizes of the projections of a label; 0 stands for the label's own size."""
 DISTANCES = ("UM", "SE", "TransE", *PROJECTIONS)
 
 
@@ -164,5 +164,8 @@ TRIPLES: dict[str, Callable[[int], nn.Module]] = {
     "ERMLP": ErMlp,
     "ConvKB": ConvKb,
 }
-"""By the name a config gives them as `triples_layer`. Of gliner's others TuckER gives a pair other scores beside other
-pairs, and ConvE cannot be made."""
+"""Keyed by the config's `triples_layer`.
+
+Two of gliner's others are missing: TuckER scores a pair differently in different company, and ConvE cannot be
+constructed.
+"""

@@ -1,4 +1,4 @@
-"""Which weights the family of classifiers claims. It reads the card alone."""
+"""The claims of the family of classifiers. It reads the card alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def claim_classifier(card: ModelCard) -> Claim | None:
 
 
 def preview_classifier(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
-    """Preview a classifier; None where a profile has its logits rank pairs."""
+    """Preview a classifier; None if a profile has its logits rank pairs."""
     if any(profile.runtime.get("score_label") for profile in config.profiles.values()):
         return None
     names = card.config.get("id2label")

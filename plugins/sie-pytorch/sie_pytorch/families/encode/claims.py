@@ -1,7 +1,7 @@
-"""Which weights the family `pytorch` claims, and the reason an operator reads.
+"""The claims of the family `pytorch`, with a reason for operators.
 
-It reads the card alone and imports no model library. Score heads are not ours to claim: their files look much like an
-encoder's, and pooling them would give vectors that mean nothing.
+It reads the card alone and imports no model library. Score heads are not claimed: their files look like an encoder's,
+and pooling them would give meaningless vectors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OTHER_HEADS = {
     "ForQuestionAnswering": "finds answers in a text, which no family does yet",
     "ForConditionalGeneration": "generates text, which no family does",
 }
-"""What classes do that no family has heads for, by the ends of their names."""
+"""Purposes of classes without a head in any family, by the suffixes of their names."""
 
 
 def claim_encoder(card: ModelCard) -> Claim | NoClaim | None:

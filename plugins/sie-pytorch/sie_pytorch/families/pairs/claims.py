@@ -1,4 +1,4 @@
-"""Which weights the family of pairwise models claims, and the reason an operator reads. It reads the card alone."""
+"""The claims of the family of pairwise models, with a reason for operators. It reads the card alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the logits of a pair come from, by its recipe, and the head that makes scores and classifications of them."""
+"""Loads the source of a pair's logits by its recipe, and the head that turns them into scores and classifications."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sie_pytorch.heads.own_class.loading import load_classifier, load_vocabulary
 
 @dataclass(frozen=True, slots=True)
 class LabelChoice:
-    """What one request wants of the logits of a text with one of its labels."""
+    """A request's choices for the logits of a text with one of its labels."""
 
     label: str
     alone: bool
@@ -29,10 +29,10 @@ class LabelChoice:
 
 
 class PairHead(Head):
-    """Makes a score of each pair's logits, or hands them on, as `dense`, to where the labels of a text meet.
+    """Turns each pair's logits into a score, or passes them on as `dense` to where the labels of a text are combined.
 
-    What a request wants of a pair is its `TokenSequence.asked`, a `ScoreChoice` or a `LabelChoice`: options are read
-    after the forward pass, so all requests share batches.
+    The request's choice for a pair is its `TokenSequence.asked`, a `ScoreChoice` or a `LabelChoice`. It is read after
+    the forward pass, so all requests share batches.
     """
 
     output: Output = "score"
@@ -56,7 +56,7 @@ class PairHead(Head):
     def finish(
         self, sequences: Sequence[TokenSequence], layout: Spans, arrays: Sequence[NDArray[Any]], choice: None
     ) -> list[ItemOutput]:
-        """Hand each pair what it asked for."""
+        """Give each pair the output that its choice asks for."""
         return [self._output(each.asked, logits) for each, logits in zip(sequences, arrays[0], strict=True)]
 
     def classified(self, choices: Sequence[LabelChoice], logits: NDArray[np.float32]) -> ItemOutput:

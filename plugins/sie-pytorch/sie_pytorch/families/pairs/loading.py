@@ -46,7 +46,7 @@ from sie_pytorch.heads.composed.judging import HeadJudge
 from sie_pytorch.heads.composed.running import runner_for
 
 MATCH, NO_MATCH = "yes", "no"
-"""The tokens a language model answers with where nobody names others, as sentence-transformers has it."""
+"""Answer tokens of a language model if the files name none, as in sentence-transformers."""
 AUTO_CLASSES: Mapping[str, tuple[str, ...]] = {
     "classifier": ("AutoModelForSequenceClassification",),
     "vocabulary": ("AutoModelForCausalLM",),
@@ -125,7 +125,7 @@ def _load(context: LoadContext) -> PairModel:
 
 
 def _has_types(card: ModelCard) -> bool:
-    """Whether the model tells token types apart; where it does not, a type of its tokenizer's may have no embedding."""
+    """Whether the model distinguishes token types; otherwise a type from its tokenizer may have no embedding."""
     types = card.config.get("type_vocab_size", 2)
     return not isinstance(types, int) or types > 1
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TEXT, IMAGE = "text", "image"
 """The inference keys. Texts and images go through different towers and share no batch."""
 LEAST_LENGTH = 1e-12
-"""What a vector is divided by at least, as in PyTorch's `normalize`."""
+"""Lower bound of the norm that a vector is divided by, as in PyTorch's `normalize`."""
 
 
 @dataclass(frozen=True, slots=True)

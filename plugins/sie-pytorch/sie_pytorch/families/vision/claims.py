@@ -1,4 +1,4 @@
-"""Which weights the family of images and texts claims, and the reason an operator reads. It reads the card alone."""
+"""The claims of the family of images and texts, with a reason for operators. It reads the card alone."""
 
 from __future__ import annotations
 

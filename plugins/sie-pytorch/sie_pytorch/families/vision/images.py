@@ -1,7 +1,8 @@
-"""Image files to RGB pictures: what is damaged, not what it is said to be, or too large once decoded is refused.
+"""Decodes image files to RGB pictures; refuses damaged files, other formats than stated, and pictures too large once
+decoded.
 
-The size is read from the header before a pixel is decoded. As in transformers, what is transparent
-lies on white, and an EXIF orientation is not applied.
+The size is read from the header before a pixel is decoded. As in transformers, transparent pixels are put on white, and
+an EXIF orientation is not applied.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from sie_pytorch.forward.transfers import Transfers
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What is read of a checkpoint before its weights."""
+    """The parts of a checkpoint that are read before its weights."""
 
     recipe: VisionRecipe
     config: Any

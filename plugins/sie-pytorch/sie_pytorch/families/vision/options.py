@@ -7,4 +7,4 @@ from dataclasses import replace
 from sie_text.options import AUTO_MAP, LENGTH, NORMALIZE, PROMPT_OPTIONS, SIMILARITY
 
 OPTIONS = (replace(NORMALIZE, stage="finish"), *PROMPT_OPTIONS, LENGTH, SIMILARITY, AUTO_MAP)
-"""Of the family `pytorch-vision`. Words and lengths are of texts alone."""
+"""Options of the family `pytorch-vision`. Prompts and lengths concern texts only."""

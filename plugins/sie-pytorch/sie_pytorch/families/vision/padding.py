@@ -16,7 +16,7 @@ class Padding:
 
     token: int
     length: int | None
-    """The length of every row, where the model was trained so; else that of the longest."""
+    """The fixed length of every row, if the model was trained with one; else the longest row's."""
     at_start: bool
     masked: bool
     """Whether the model is told which tokens fill a row up."""

@@ -1,7 +1,7 @@
 """The parts of image files, counted before a decoder sees them: each costs time, however few pixels there are.
 
-A progressive JPEG passes over all its pixels once a scan; Pillow reads the chunks of a PNG, the blocks of a GIF and the
-segments of a JPEG one by one, in Python.
+A progressive JPEG passes over all its pixels once per scan. Pillow reads the chunks of a PNG, the blocks of a GIF and
+the segments of a JPEG one by one, in Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
 _SCAN, _END, _ALONE = 0xDA, 0xD9, frozenset({0x01, 0xD8})
 _EXTENSION, _IMAGE = 0x21, 0x2C
 _MOST_EXTENSIONS = 2**12
-"""Sub-blocks of a GIF's comments and other extensions: Pillow copies what it has of them with each."""
+"""Bound on the sub-blocks of a GIF's comments and other extensions: Pillow copies the comment so far with each."""
 
 
 def too_many(data: bytes) -> str | None:

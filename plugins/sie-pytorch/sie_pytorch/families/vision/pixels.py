@@ -1,8 +1,8 @@
-"""Pictures to what a model sees, exactly as the checkpoint's image processor prepares them.
+"""Converts pictures to a model's input, exactly as the checkpoint's image processor does.
 
-transformers' own processor, in its variant on Pillow and NumPy, is asked at load what it makes of each of the 256
-levels of a channel, and whether it agrees with what is done here; after that a picture stays in bytes up to the device,
-a quarter of what it would take as floating point numbers.
+At load, transformers' own processor, in its variant on Pillow and NumPy, is run on each of the 256 levels of a channel,
+and compared with this code. After that, a picture stays in bytes up to the device, a quarter of its size in floating
+point numbers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PixelReader:
         return np.ascontiguousarray(cropped[0])
 
     def _prove(self, image: Image.Image) -> None:
-        """Compare one picture with what the processor itself makes of it."""
+        """Compare one picture with the result of the processor itself."""
         expected = self._processor(image, return_tensors="np")["pixel_values"][0]
         if expected.shape != (3, self.size, self.size):
             raise ModelLoadError(
@@ -78,7 +78,7 @@ def load_pixel_reader(card: ModelCard, size: int) -> PixelReader:
     """Build the reader of a checkpoint from its `preprocessor_config.json` or `processor_config.json`.
 
     Raises:
-        ModelLoadError: `CONFIG`: there is none, or one that is not understood.
+        ModelLoadError: `CONFIG`: the file is missing, or not understood.
     """
     from transformers import AutoImageProcessor
 

@@ -27,7 +27,7 @@ MOST_VALUES_CPU = 2**23
 """The same on a CPU, where 55 pictures of 224 × 224 pixels are as fast as 111 and take half the memory."""
 
 PREEMPTIBLE_PARTS = 8
-"""Of such a pass, where short requests wait to run between them."""
+"""Parts of such a pass, between which waiting short requests may run."""
 
 
 def load_config(folder: Path) -> Any:
@@ -96,7 +96,7 @@ class Towers:
 
     @property
     def memory_bytes(self) -> int:
-        """What the weights take on the device."""
+        """Bytes of the weights on the device."""
         return sum(weight.nbytes for weight in (*self._model.parameters(), *self._model.buffers()))
 
     def texts(self, ids: NDArray[np.int64], mask: NDArray[np.int64] | None) -> torch.Tensor:

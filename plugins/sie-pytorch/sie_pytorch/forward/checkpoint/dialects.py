@@ -29,7 +29,7 @@ SHARED = (
 
 POSITIONS = (None, "absolute")
 ROTATIONS = ("rotary", "rope", "nope")
-"""What `position_embedding_type` may say of a model: of any, and of one whose class rotates."""
+"""Allowed values of `position_embedding_type`: of any model, and of a model whose class rotates."""
 
 
 class UnheededError(ModelLoadError):
@@ -149,4 +149,4 @@ DIALECTS: tuple[tuple[Callable[[Config], bool], Callable[[Config], tuple[str, di
     (_is_new, _new),
     (_is_first_nomic, _first_nomic),
 )
-"""Which configs a translation is for, and the translation."""
+"""Predicates on configs, each with its translation."""

@@ -1,7 +1,7 @@
-"""Checkpoints in half precision on a CPU that computes in float32: exact, without a float32 copy of all weights.
+"""Runs half-precision checkpoints on a CPU that computes in float32: exact, without a float32 copy of all weights.
 
-What is large stays a view of the file: the linear layers until a runner takes them, the table of token embeddings for
-good, whose rows are upcast when they are looked up.
+Large weights stay views of the file. Linear layers do until a runner takes them; the table of token embeddings does for
+good, and its rows are upcast when looked up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WideTable(nn.Embedding):
 
 
 def half_of(folder: Path) -> torch.dtype | None:
-    """Give the half precision that all weights of a checkpoint have; None where that is not so."""
+    """Return the half precision of all weights of a checkpoint; None if they have no common one."""
     kinds = set()
     try:
         for file in folder.glob("*.safetensors"):
@@ -52,8 +52,8 @@ def half_of(folder: Path) -> torch.dtype | None:
 def widen_small_weights(model: Any) -> bool:
     """Upcast the weights of `model` to float32, except those of plain linear layers and the tokens' table.
 
-    In `widened` it then computes what it would in float32 altogether. Returns False, and changes nothing, where it does
-    not: its class derived numbers in half precision (Gemma: what embeddings are multiplied by), or names no embeddings.
+    Inside `widened`, the model then computes the same as if entirely in float32. Returns False, and changes nothing, if
+    it would not: its class derived numbers in half precision (Gemma: the factor of embeddings), or names no embeddings.
     """
     loaded = model.state_dict(keep_vars=True)
     if any(buffer.dtype in HALVES.values() for name, buffer in model.named_buffers() if name not in loaded):

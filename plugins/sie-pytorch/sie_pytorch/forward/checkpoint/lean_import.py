@@ -1,7 +1,7 @@
-"""Imports the training losses of transformers without scipy, which no server computes.
+"""Imports the training losses of transformers without scipy: no server computes them.
 
-Every model class imports all losses, and those of object detection import scipy's optimizers where scipy is installed,
-as it is beside sie-sentence-transformers: 37 MB, and a tenth of the time to import a model class.
+Every model class imports all losses, and those of object detection import scipy's optimizers if scipy is installed, as
+it is with sie-sentence-transformers. That costs 37 MB, and a tenth of the time to import a model class.
 """
 
 from __future__ import annotations

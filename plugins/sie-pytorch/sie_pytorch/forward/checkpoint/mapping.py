@@ -22,7 +22,9 @@ MAPS = Path("/proc/self/maps")
 
 @dataclass(frozen=True, slots=True)
 class MappedFiles:
-    """Where weights are views of a checkpoint's safetensors; nowhere, on systems that do not say."""
+    """The memory regions in which weights are views of a checkpoint's safetensors; none on systems that do not report
+    them.
+    """
 
     places: tuple[tuple[int, int], ...] = ()
     """First address and the one after the last of each mapping."""

@@ -39,10 +39,10 @@ def roberta_positions(ids: torch.Tensor, positions: torch.Tensor, padding_idx: i
 
 
 def position_limit(model: Any) -> int | None:
-    """Say how many tokens of a sequence the positions of `model` allow; None where its architecture sets no limit.
+    """Return how many tokens of a sequence the positions of `model` allow; None if its architecture sets no limit.
 
-    Frequencies that change with the longest sequence of a batch (RoPE type `dynamic`) would make a text's states depend
-    on its company: the limit then is the length up to which they stay as they are. Those of `longrope` change once:
+    With RoPE type `dynamic`, frequencies change with the longest sequence of a batch, so a text's states would depend
+    on its company. The limit is then the length up to which they stay unchanged. Frequencies of `longrope` change once:
     see `TwoParts`.
     """
     learned = _learned_positions(model)
@@ -90,10 +90,10 @@ class _PositionsSought(TorchFunctionMode):
 
 
 def _learned_positions(model: Any) -> int | None:
-    """Count the rows of the table of positions from that of a text's first token on; None where there is no table.
+    """Count the rows of the table of positions, from the one of a text's first token on; None without a table.
 
-    A table may have rows before that one, and classes say so in many ways. So a short text runs, as far as the last
-    table; of several (an encoder's and a decoder's) the shortest counts.
+    A table may have rows before that one, and classes state so in many ways. So a short text is run to find them, and
+    the shortest table counts if there are several (an encoder's and a decoder's).
     """
     named = (module for name, module in model.named_modules() if "position" in name)
     tables = sum(getattr(getattr(module, "weight", None), "ndim", 0) == 2 for module in named)

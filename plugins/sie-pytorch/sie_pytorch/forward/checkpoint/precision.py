@@ -1,4 +1,4 @@
-"""Which precisions a model is tried in, and how far states may be from right in each."""
+"""The precisions in which a model is tried, and the tolerated error of states in each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sie_pytorch.settings import ALWAYS, CPU_BFLOAT16
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Precisions by their names in the settings."""
 LEAST_COSINE = 0.9995
-"""What the mean state of a probe sequence must keep of its float32 direction."""
+"""Least cosine between the mean state of a probe sequence and its float32 value."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
 """Largest relative error of a token's states, by the precision computed in."""
 
@@ -31,9 +31,9 @@ class Precision:
     """A precision to load and run a model in."""
 
     weights: torch.dtype
-    """What the weights are loaded in."""
+    """Precision in which the weights are loaded."""
     compute: torch.dtype
-    """What the runner computes in: on a CPU half precision is judged against float32 weights, and cast after."""
+    """Precision of the runner: on a CPU, half precision is judged against float32 weights, and cast afterwards."""
     note: str | None = None
     """Why it is not the one asked for."""
     after_overflow: bool = False
@@ -43,11 +43,11 @@ class Precision:
 
 
 def precisions(asked: str, device: torch.device, fast_runners: frozenset[str] = frozenset()) -> Iterator[Precision]:
-    """Give the precisions to try for a model, best first; the last one is float32.
+    """Yield the precisions to try for a model, best first; the last one is float32.
 
-    On a CPU half precision means bfloat16, and only where the processor multiplies it faster than float32, a runner is
-    fast in it all the same, or the settings insist. On an accelerator the precision is tried as asked, and bfloat16
-    after a float16 in which the model overflows.
+    On a CPU, half precision means bfloat16. It is tried if the processor multiplies it faster than float32, if a runner
+    is fast in it all the same, or if the settings insist. On an accelerator the requested precision is tried, and
+    bfloat16 after a float16 in which the model overflows.
 
     Args:
         asked: A key of `DTYPES`.
@@ -90,12 +90,12 @@ def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def why_not_bfloat16(told: Processor | None = None) -> str | None:
-    """Say why a CPU is not to compute in bfloat16; None where it is.
+    """Explain why a CPU must not compute in bfloat16; None if it may.
 
-    What the processor tells of itself decides, never a measurement: numbers do not change from start to start.
+    The processor's own report decides, never a measurement: numbers do not change from start to start.
 
     Args:
-        told: What it tells; None asks this machine's.
+        told: The processor; None means this machine's.
     """
     told = processor() if told is None else told
     if CPU_BFLOAT16.value() == ALWAYS or told.fast_in_bfloat16:

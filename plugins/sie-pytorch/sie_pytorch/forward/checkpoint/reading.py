@@ -27,18 +27,19 @@ from sie_pytorch.forward.checkpoint.lean_import import import_losses
 ENCODERS_ALONE = frozenset(
     {"blenderbot", "blenderbot-small", "m2m_100", "marian", "pegasus", "pegasus_x", "prophetnet"}
 )
-"""Model types with a decoder of which the encoder alone gives a text's states, without a class of its own that
-transformers lists: those of sentence-transformers."""
+"""Model types with a decoder of which only the encoder runs, and for which transformers lists no encoder class: those
+of sentence-transformers.
+"""
 
 SPARSE_NOTE = (
     "full, in place of the block_sparse attention its config.json names: transformers' class gives that up for good at "
     "the first text of at most (5 + 2 * num_random_blocks) * block_size tokens, so a text's states would depend on "
     "those before it; longer texts differ from what a fresh model of transformers computes"
 )
-"""What an operator is told of `sparse_blocks`."""
+"""Note for operators on `sparse_blocks`."""
 
 TEXT_ENCODER = ("vocab_size", "hidden_size", "num_hidden_layers")
-"""What the config of a text encoder states, and that of a model of several kinds of input does not."""
+"""Keys in the config of a text encoder that a multimodal model's config lacks."""
 
 disable_progress_bar()
 import_losses()
@@ -47,16 +48,16 @@ import_losses()
 class _Reports(logging.Filter):
     """Drops warnings of transformers about what is judged and reported here, and remembers the last report on a load.
 
-    Those are about heads that are not used, and attention that cannot be exchanged. Why weights could not be converted
-    stands in the report alone.
+    The dropped ones concern unused heads, and attention that cannot be exchanged. Reasons why weights could not be
+    converted are in the report alone.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.latest = ""
         self._logger = logging.getLogger("transformers.modeling_utils")
-        # The report is wanted even where the log is to hold errors alone. Just below WARNING: at it transformers lists
-        # every layer as "not sharded".
+        # The report is needed even if the log level is ERROR. The level is just below WARNING: at WARNING transformers
+        # lists every layer as "not sharded".
         self._logger.setLevel(logging.WARNING - 1)
         self._logger.addFilter(self)
 
@@ -79,13 +80,13 @@ class EncoderPart:
     """A text encoder that lies inside the checkpoint of a larger model."""
 
     config: Mapping[str, Any]
-    """What its `config.json` would say."""
+    """The content of its `config.json`."""
     prefix: str
-    """What stands before the names of its tensors, the dot included."""
+    """Prefix of the names of its tensors, including the dot."""
 
 
 def load_config(folder: Path, part: EncoderPart | None = None) -> Any:
-    """Read the transformers config of a checkpoint, or take that of its `part`; every call gives one of its own.
+    """Read the transformers config of a checkpoint, or that of its `part`; every call returns a new one.
 
     Raises:
         ModelLoadError: `CONFIG`: transformers does not know the model type, or the config is wrong.
@@ -126,9 +127,9 @@ def sparse_blocks(config: Any) -> bool:
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device, part: EncoderPart | None = None) -> Any:
     """Load the base model, or that of `part`, without pooler or head, eager, in evaluation mode.
 
-    Weights that the files have in `dtype` are views of them on a CPU; others are cast, and copied to another device,
-    each by itself. A CPU keeps most of half precision as it is in the files where `dtype` is float32: see `halves`.
-    Attention runs spelled out (`eager`) until a runner says otherwise.
+    On a CPU, weights stored in `dtype` are views of the files. Others are cast, and copied to another device, one by
+    one. A CPU keeps most half-precision weights as stored if `dtype` is float32: see `halves`. Attention is
+    transformers' `eager` until a runner sets another.
 
     Raises:
         ModelLoadError: `CONFIG`, `CORRUPT`: no class, no safetensors, or weights that do not fit the class.
@@ -248,9 +249,10 @@ def account_for(model: Any, report: Any) -> None:
 
 
 def _belongs_to(model: Any, key: str) -> bool:
-    """Whether a checkpoint's weight would change what a part of the model computes that the model does have.
+    """Whether a checkpoint's weight would change the result of a part that the model has.
 
-    That is one of a module with weights, or one of a numbered layer: of a part the class does not know.
+    That is a weight of a module that has weights, or of a numbered layer; others belong to a part that the class does
+    not know.
     """
     path, _, kind = key.removeprefix(f"{model.base_model_prefix}.").rpartition(".")
     if kind not in {"weight", "bias"}:

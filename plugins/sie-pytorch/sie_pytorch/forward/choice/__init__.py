@@ -1,1 +1,1 @@
-"""Which runner serves a model: candidates, the proof each must pass, and the race between those that passed."""
+"""Chooses the runner of a model: candidates, the proof that each must pass, and the race between those that passed."""

@@ -50,27 +50,27 @@ def build_runner(
 ) -> BuiltRunner:
     """Load a checkpoint's base model, or an encoder inside the checkpoint of a larger model, and pick what runs it.
 
-    The runners of our interface that serve the model type and the device are tried, highest priority first; one may
-    serve if its states over packed probe sequences equal each sequence alone through the model's own forward pass. Of
-    several that may the fastest serves. The padded runner comes last. `info.notes` and the log say which serves, and
-    why.
+    The runners of our interface that serve the model type and the device are tried, highest priority first. One may
+    serve if its states for packed probe sequences equal the model's own forward pass on each sequence alone. The
+    fastest of these serves. The padded runner comes last. `info.notes` and the log name the runner, with reasons.
 
     Args:
-        model_folder: Where `config.json` and `*.safetensors` of the transformer lie.
+        model_folder: Folder of the transformer's `config.json` and `*.safetensors`.
         card: The facts of the whole checkpoint.
-        device: Where to run.
-        precision: `float32` is honoured; `bfloat16` and `float16` where the device is fast in them and the numbers
-            hold.
+        device: The device to run on.
+        precision: `float32` is always used as given; `bfloat16` and `float16` if the device is fast in them and the
+            numbers hold.
         attention_backend: `auto`, `sdpa`, `eager`, or one that a registered runner names.
-        runner_specs: Every registered runner; those of other interfaces are passed over.
+        runner_specs: Every registered runner; those of other interfaces are ignored.
         threads: CPU threads the forward pass may use, for runners that start their own.
         runner: `auto`; `priority`: the first that proves itself, without a race; or the name of one to try first.
-        fills_up: Whether sequences may have tokens that nothing attends to (`key_lengths`): proven then too.
+        fills_up: Whether sequences may have tokens that no token attends to (`key_lengths`); if so, the proof covers
+        that.
         needs_lora: Whether runners that take no LoRA adapters are refused.
-        choices: Where the outcome of a race is kept; None races none, as `priority`.
-        part: The encoder inside a larger model that is wanted; None where the checkpoint is one.
-        judge: Asked about the runner that would serve in half precision; float32 serves where it refuses. None where
-            nothing but the states counts.
+        choices: Stores the outcome of a race; None means no race, as with `priority`.
+        part: The encoder inside a larger model; None if the checkpoint is one.
+        judge: Judges the runner that would serve in half precision; if it refuses, float32 serves. None if only the
+            states count.
 
     Raises:
         ModelLoadError: The checkpoint cannot be served: `CONFIG`, `CORRUPT`, `DEPENDENCY`.

@@ -13,7 +13,7 @@ from sie_pytorch.forward.protocol import LoraRunner, LowRank, LowRankPacker, Run
 
 @dataclass(frozen=True, slots=True)
 class RunnerInfo:
-    """What serves a model, and why."""
+    """The runner that serves a model, with reasons."""
 
     name: str
     """The name of its `RunnerSpec`, or `padded`; `padded (equal lengths)` where padding changes the states."""
@@ -25,19 +25,18 @@ class RunnerInfo:
     hidden_size: int
     attention_layers: int
     max_sequence_length: int | None
-    """Tokens of a sequence the positions allow; None where the architecture sets no limit."""
+    """Tokens of a sequence that the positions allow; None if the architecture sets no limit."""
     memory_bytes: int
-    """What the weights take on the device."""
+    """Bytes of the weights on the device."""
     embeds_types: bool = False
-    """Whether the token type 0 adds to a token's embedding what no type does not: a type then goes with every token of
-    a tokenizer that gives types."""
+    """True if type 0 has an embedding, so types must be passed for single texts too, if the tokenizer gives types."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """For `ModelFacts.notes`: the runner, and every choice an operator should know. Under `lora` why a model whose
     runner takes no LoRA adapters refuses them."""
 
 
 class BuiltRunner:
-    """The runner that serves a model, with what is known of it. Moves inputs to its device; computes no gradients."""
+    """The runner that serves a model, with its properties. Moves inputs to its device; computes no gradients."""
 
     def __init__(self, runner: Runner, info: RunnerInfo, device: torch.device) -> None:
         self.info = info
@@ -51,7 +50,7 @@ class BuiltRunner:
 
     @property
     def linear_shapes(self) -> Mapping[str, tuple[int, int]]:
-        """The linear layers that low-rank factors may be for; none where it takes no LoRA."""
+        """The linear layers that LoRA factors may target; none if it takes no LoRA."""
         return self._runner.linear_shapes if isinstance(self._runner, LoraRunner) else {}
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""The runners that may serve a model: who is asked, in which order, and what makes each."""
+"""The runners that may serve a model: selection, order and construction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sie_pytorch.forward.specs import INTERFACE, other_version
 from sie_pytorch.forward.two_parts import in_two_parts, two_sets
 
 ATTENTION_BACKENDS = ("auto", "sdpa", "eager")
-"""Those that need no runner which names them."""
+"""Backends that no runner needs to name."""
 AUTO, PRIORITY = "auto", "priority"
 """Values of `SIE_RUNNER` that name no runner."""
 PACKED = "packed"
@@ -26,7 +26,7 @@ PADDED = "padded"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of the runner of one load."""
+    """The requirements for the runner of one load."""
 
     specs: Sequence[RunnerSpec] = ()
     """Every registered runner; those of other interfaces are passed over."""
@@ -40,10 +40,10 @@ class Wanted:
     pads: bool = True
     """Whether the padded runner is tried too."""
     judge: Judge | None = None
-    """Says whether half precision leaves what the model's head makes of its states as it is."""
+    """Judges whether half precision preserves the output of the model's head."""
 
     def among(self, names: frozenset[str] | None) -> Wanted:
-        """Ask for one of some runners alone; None is all of them."""
+        """Restrict the requirements to some runners; None is all of them."""
         if names is None:
             return self
         return replace(self, specs=[spec for spec in self.specs if spec.name in names], pads=False)

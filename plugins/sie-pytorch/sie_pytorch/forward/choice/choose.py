@@ -24,7 +24,7 @@ from sie_pytorch.forward.choice.race import Race
 from sie_pytorch.forward.choice.trials import Proven, Trials
 
 ABOUT = "runner"
-"""What the choice is kept as."""
+"""Subject under which the choice is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Choice:
     refused: tuple[str, ...]
     """Why candidates before it do not serve."""
     race: str | None = None
-    """What the race measured; None where there was none."""
+    """The measurements of the race; None if there was none."""
 
     @property
     def reason(self) -> str:
@@ -49,13 +49,13 @@ def choose(trials: Trials, wanted: Wanted, kept: KeptChoices | None, setup: dict
 
     Args:
         trials: Makes and proves them.
-        wanted: What is asked of the runner.
-        kept: What earlier loads of the weights chose; None where no race is to be run.
-        setup: What the choice depends on, beside the weights and the machine.
+        wanted: The requirements for the runner.
+        kept: Choices of earlier loads of the weights; None if no race may be run.
+        setup: Conditions of the choice, other than the weights and the machine.
 
     Raises:
         ModelLoadError: No runner serves the model.
-        PrecisionLost: None does in this precision.
+        PrecisionLost: No runner serves it in this precision.
     """
     fast = registered(wanted, trials.config.model_type, trials.device.type)
     last = list(padded(wanted, fused=trials.fused))
@@ -104,7 +104,7 @@ def _first(trials: Trials, candidates: Iterable[Candidate]) -> Choice:
 
 
 def _recalled(trials: Trials, candidates: Sequence[Candidate], choice: KeptChoice) -> Choice | None:
-    """Take the runner that an earlier load chose; None where there is none, or it no longer proves itself."""
+    """Take the runner that an earlier load chose; None if there is none, or it no longer proves itself."""
     candidate = next((each for each in candidates if each.name == choice.chosen), None)
     if candidate is None:
         return None

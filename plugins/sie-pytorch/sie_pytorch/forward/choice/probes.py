@@ -17,14 +17,15 @@ from sie_pytorch.forward.two_parts import move_bound, two_sets
 PROBE_LENGTHS = (41, 7, 24, 24, 1, 3)
 """Tokens of the probe sequences: longer than the windows of the proof, shorter, equal neighbours, a single token."""
 PROBE_SPECIALS = (-1, 0, 1, 3, 5, 9, 10, 19, 38, 40, 41, 42, 44, 47, -3)
-"""Where special tokens stand, by turns, in the probe: at the start, the end and inside of sequences, one after another,
-and in some sequences more often than in others: some models count them."""
+"""Places of special tokens in the probe sequences, in turns: at the start, the end and inside, adjacent ones, and
+several in one sequence, because some models count them.
+"""
 PROBE_FILLING = (4, 3, 4, 0, 0, 1)
-"""How many of them nothing attends to, where a model has such tokens; few enough that each sees one in a window."""
+"""Number of tokens that no token attends to, if a model has such tokens; few enough that each sees one in a window."""
 PROBE_BEYOND = 40
 """Tokens by which a sequence is longer than those distances that have a row of a position table each."""
 PROBE_WINDOW = 16
-"""What windows are narrowed to while a runner proves itself, so that short probes reach beyond them."""
+"""Width of attention windows during the proof, so that short probes reach beyond them."""
 WINDOWS = ("sliding_window", "attention_chunk_size")
 """The fields of a config that bound how far a token sees: by its distance, or to the end of the chunk it stands in."""
 
@@ -60,13 +61,13 @@ class Probe:
 
 
 def make_probe(model: Any, limit: int | None, device: torch.device, sequences: Sequence[int] = ()) -> Probe:
-    """Draw random token ids and token types, always the same, special tokens among the ids.
+    """Draw random token ids and token types from a fixed seed, with special tokens among the ids.
 
     Args:
         model: transformers' base model.
-        limit: Tokens that its positions allow; longer sequences are cut to it.
-        device: Where the ids are to be.
-        sequences: Tokens of each sequence; none takes those of the proof.
+        limit: Tokens that the model's positions allow; longer sequences are cut to it.
+        device: Device of the ids.
+        sequences: Tokens of each sequence; empty means those of the proof.
     """
     config = model.config
     lengths = [min(length, limit or length) for length in sequences or _proof_lengths(config)]
@@ -102,7 +103,7 @@ def special_tokens(config: Any) -> list[int]:
 
 
 def token_types(model: Any) -> int:
-    """Say how many token types the class tells apart: 2 where it takes some and its config states no number."""
+    """Return how many token types the class distinguishes: 2 if it takes some and its config states no number."""
     if "token_type_ids" not in forward_arguments(model):
         return 0
     return getattr(model.config, "type_vocab_size", 2) or 0
@@ -118,10 +119,10 @@ def fill_up(probe: Probe) -> Probe:
 
 @contextmanager
 def narrow_windows(model: Any) -> Iterator[None]:
-    """Narrow every attention window and chunk of `model` to `PROBE_WINDOW` inside the block; wider ones alone change.
+    """Narrow every attention window and chunk of `model` to `PROBE_WINDOW` inside the block; only wider ones change.
 
-    Layers and config hold one under the same name; where a layer counts it from another end (one more than its config,
-    as in ModernBERT) the difference is kept. So is the length narrowed from which a model has other frequencies.
+    Layers and config hold the window under the same name; if a layer counts it differently (one more than its config,
+    as in ModernBERT), the difference is kept. The length from which a model has other frequencies is narrowed too.
     """
     changes = []
     rope = two_sets(model)

@@ -31,7 +31,7 @@ from sie_pytorch.forward.protocol import Runner, RunnerContext, RunnerUnfitError
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How close a runner's states on the probes are to those of the model itself, sequence by sequence alone."""
+    """The error of a runner's states on the probes, compared with the model itself on each sequence alone."""
 
     error: float
     """The largest relative error of a token."""
@@ -47,7 +47,7 @@ class Examination:
     limit: int | None
     """Tokens of a sequence the positions allow."""
     judged: tuple[Judge, Probe, torch.Tensor] | None = None
-    """A judge and its sequences, with the model's own states of them in float32; None where there is none to ask."""
+    """A judge and its sequences, with the model's own states for them in float32; None without a judge."""
 
     @classmethod
     def of(cls, context: RunnerContext, *, fills_up: bool, judge: Judge | None = None) -> Examination:
@@ -84,7 +84,7 @@ class Examination:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the model itself computed in: float32 on a CPU."""
+        """Precision in which the model itself computed: float32 on a CPU."""
         return self.trials[0][1].dtype
 
     def prove(self, runner: Runner, context: RunnerContext) -> Proof:
@@ -141,8 +141,8 @@ def states_alone(model: Any, probe: Probe) -> torch.Tensor:
 def states_together(model: Any, probe: Probe) -> torch.Tensor:
     """Run the probe sequences in one padded batch through the model's own forward pass: `[total_tokens, hidden]`.
 
-    One pass reads the weights once. Where padding changes states, as it does in few classes, that shows as if precision
-    did.
+    One pass reads the weights once. In the few classes in which padding changes states, that appears as a loss of
+    precision.
     """
     if "attention_mask" not in forward_arguments(model):
         return states_alone(model, probe)

@@ -64,7 +64,7 @@ class Race:
 
     @property
     def clear(self) -> bool:
-        """Whether the winner is so much faster than all others that no busy moment can have made it so."""
+        """Whether the winner leads so clearly that no busy moment can be the cause."""
         figures = list(self._entered.values())
         best = winner(figures)
         return all(best.speedup(each) >= CLEAR for each in figures if each is not best)

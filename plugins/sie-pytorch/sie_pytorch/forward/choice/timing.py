@@ -17,8 +17,9 @@ from sie_pytorch.forward.protocol import Runner
 ADVANTAGE = 1.15
 """How many times as fast as one of higher priority a runner must be to serve in its place."""
 CLEAR = 2.0
-"""How many times as fast as all others the winner of one race must be to serve later loads too, without a second race:
-work beside it that takes half of the machine makes a runner half as fast."""
+"""Lead, as a factor, with which the winner of a single race also serves later loads: work that takes half of the
+machine makes a runner half as fast.
+"""
 SHORT = (16,)
 """Tokens of the short probe: one query."""
 LONG = ((128,), MIXED := (128, 48, 200, 24, 112), MIXED * 4, MIXED * 16)
@@ -109,14 +110,15 @@ def fastest(
     least_s: float = LEAST_S,
     most_s: float = MOST_S,
 ) -> float:
-    """Give the seconds of the fastest of several passes; the first, which warms up, counts only where it is the only.
+    """Return the seconds of the fastest of several passes; the first, which warms up, counts only if it is the only
+    one.
 
     Args:
-        run: Runs one pass to its end; gives its seconds, or None where the clock is to say.
+        run: Runs one pass to its end; returns its seconds, or None to use the clock.
         clock: Monotonic seconds.
-        least_passes: Passes beside the first.
-        least_s: Seconds that all passes take together, at least.
-        most_s: Seconds after which none begins.
+        least_passes: Passes in addition to the first.
+        least_s: Lower bound on the seconds of all passes together.
+        most_s: Seconds after which no pass begins.
     """
     started = clock()
     took = run()

@@ -59,11 +59,11 @@ class Trials:
         return self._context
 
     def attempt(self, candidate: Candidate) -> Proven | None:
-        """Make a runner and have it prove itself; None where it is refused.
+        """Make a runner and have it prove itself; None if it is refused.
 
         Raises:
-            ModelLoadError: The runner was asked for by name and cannot run at all.
-            Exception: What the device cannot survive.
+            ModelLoadError: The runner was requested by name and cannot run at all.
+            Exception: Whatever the device cannot survive.
         """
         context = self.context
         try:

@@ -39,7 +39,7 @@ class Tables:
 
     @property
     def nbytes(self) -> int:
-        """What they take."""
+        """Bytes in memory."""
         return self.keys.nbytes + self.queries.nbytes
 
 

@@ -1,4 +1,4 @@
-"""What disentangled attention looks up: keys and queries of relative positions (arXiv 2006.03654, section 3.1)."""
+"""Keys and queries of relative positions, as disentangled attention looks them up (arXiv 2006.03654, section 3.1)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Half precision held to what heads make of states, and what a load keeps of it for the next."""
+"""Judges half precision by the outputs of heads, and keeps the verdict for the next load."""

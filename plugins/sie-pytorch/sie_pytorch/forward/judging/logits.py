@@ -1,4 +1,4 @@
-"""What a head makes of states in half precision, held to what it makes of those in float32."""
+"""Compares a head's logits for states in half precision with those in float32."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from sie_text.sequences import PackedBatch
 MOST_MOVED = 0.01
 """How far half precision may move a probability that a sigmoid makes of a logit."""
 MANY = 100
-"""From so many logits of the probes on the furthest is among them. Below, each may move a third as far: of 18 heads at
-random, one of 150 other texts moved up to three times as far as any probe."""
+"""With at least this many probe logits, the largest deviation is likely among them.
+
+With fewer, each may move a third as far: for 18 random heads, one of 150 other texts moved up to three times as far as
+any probe.
+"""
 
 
 class Judge(Protocol):
-    """Says whether half precision leaves what a model's head makes of its states as it is."""
+    """Judges whether half precision preserves the output of a model's head."""
 
     def probes(self, limit: int | None) -> tuple[PackedBatch, bool] | None:
-        """Give the sequences to judge by, and whether their token types go with them; None where it has none.
+        """Return the sequences to judge by, and whether their token types are passed; None if it has none.
 
         Args:
             limit: Tokens of a sequence the positions allow; None for no limit.
@@ -26,7 +29,7 @@ class Judge(Protocol):
         ...
 
     def refusal(self, states: torch.Tensor, expected: torch.Tensor) -> str | None:
-        """Say why a runner is not to serve in half precision; None where it may.
+        """Explain why a runner must not serve in half precision; None if it may.
 
         Args:
             states: Its states of the probes, `[total_tokens, hidden]`.
@@ -36,11 +39,12 @@ class Judge(Protocol):
 
 
 def logits_moved(logits: torch.Tensor, expected: torch.Tensor) -> str | None:
-    """Say that the probabilities of logits are further from those in float32 than `MOST_MOVED`; None if they are not.
+    """Report that the probabilities of logits differ from those in float32 by more than `MOST_MOVED`; None if they do
+    not.
 
     Args:
-        logits: Of the probes, of any shape, computed in half precision.
-        expected: The same in float32. Those that are not finite there are passed over.
+        logits: The probes' logits, of any shape, computed in half precision.
+        expected: The same in float32. Entries that are not finite are ignored.
     """
     known = expected.isfinite()
     moved = (torch.sigmoid(logits[known].double()) - torch.sigmoid(expected[known].double())).abs()

@@ -1,4 +1,4 @@
-"""What half precision cost a model at an earlier load, so that the next one asks for float32 at once."""
+"""Reasons against half precision from an earlier load, so that the next one starts in float32."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sie_text.loading import profile_options
 from sie_core.contracts import KeptChoice, LoadContext
 
 ABOUT = "precision"
-"""What the choice is kept as."""
+"""Subject under which the choice is kept."""
 
 
 def recall_refusal(context: LoadContext) -> str | None:
-    """Say why an earlier load of these weights ended in float32; None where none did, or nothing is kept."""
+    """Return why an earlier load of these weights ended in float32; None if none did, or nothing is kept."""
     kept = None if context.choices is None else context.choices.recall(ABOUT, _setup(context))
     return None if kept is None else f"{kept.reason} (found by an earlier load)"
 

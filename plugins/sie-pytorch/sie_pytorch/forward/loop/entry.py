@@ -1,4 +1,4 @@
-"""What comes before the layers of a model that the table of architectures describes: embeddings and rotary angles.
+"""The input of the layers of a described model: embeddings and rotary angles.
 
 It drives the model's own modules.
 """
@@ -75,12 +75,13 @@ class EncoderEntry:
 
     @property
     def projection(self) -> torch.nn.Linear | None:
-        """The layer that widens narrow embeddings; None where they are as wide as the states."""
+        """The layer that projects narrow embeddings up; None if they are as wide as the states."""
         found: torch.nn.Linear | None = self._inner_project if self._project is None else self._project
         return found
 
     def tables(self) -> EmbeddingTables | None:
-        """Give the tables that are all there is before the first layer; None where there is more, or less than float32.
+        """Return the embedding tables if they are everything before the first layer; None if there is more, or less
+        precision than float32.
 
         The embeddings' own modules have to be those that the row of the model names, and no others.
         """
@@ -143,7 +144,7 @@ def _rotary_of(model: Any) -> Any:
 
 
 def _kinds_of_layers(model: Any, rotary: Any) -> list[tuple[str, ...]]:
-    """List what the rotary module is called with for each kind of layer: nothing, where there is one kind."""
+    """List the arguments of the rotary module for each kind of layer; empty if there is one kind."""
     if rotary is None:
         return []
     if "layer_type" not in inspect.signature(getattr(rotary, "forward", rotary)).parameters:

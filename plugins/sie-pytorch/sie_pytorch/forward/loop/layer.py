@@ -1,6 +1,6 @@
-"""One layer of the loop, as a row describes it: which parts come in which order, and what they are added to.
+"""One layer of the loop, as described by a row: the order of its parts and the residual sums.
 
-What multiplies and attends is the device's own: see `LoopParts`.
+Products and attention are specific to the device: see `LoopParts`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Product(Protocol):
 
 
 class Widening(Protocol):
-    """What the feed-forward part does before it narrows: `[rows, hidden] → [rows, inner]`, activation and gate done."""
+    """The up-projection of the feed-forward part with activation and gate: `[rows, hidden] → [rows, inner]`."""
 
     def __call__(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
         """Widen."""
@@ -56,7 +56,7 @@ class Attention(Protocol):
 
 
 class LoopParts(Protocol):
-    """What a kind of device computes layers with."""
+    """The products and attention of a kind of device."""
 
     def product(self, layers: Sequence[torch.nn.Linear | Rows]) -> Product:
         """Take the weights of one or more layers side by side.
@@ -100,7 +100,7 @@ class Norm:
         found = stack.numbers(module, of_head=of_head)
         self._weight = found.weight.to(dtype)
         self.bias = None if found.bias is None else found.bias.to(dtype)
-        """What is added; a runner may put another in its place."""
+        """The bias; a runner may replace it."""
         self._shape, self._epsilon = tuple(self._weight.shape), found.epsilon
         self.is_rms = of_head or stack.row.norm != "layer"
 
@@ -181,14 +181,14 @@ class LoopLayer:
         own: Norm | None,
         norm: Norm,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add what a part gives, normalised by its `own` norm where it has one, and normalise the sum."""
+        """Add a part's output to the residual, normalised by its `own` norm if it has one, and normalise the sum."""
         states = product.add(values, states, added) if own is None else states + own(product(values, added))
         inputs = norm(states)
         return (states if self.is_pre else inputs), inputs
 
 
 def head_norms(stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> list[Norm]:
-    """Give the norms of the heads of queries and keys; none where there are none."""
+    """Return the norms of the heads of queries and keys; empty if there are none."""
     names = (stack.row.query_norm, stack.row.key_norm)
     return [Norm(stack, layer.get_submodule(name), dtype, of_head=True) for name in names if name]
 

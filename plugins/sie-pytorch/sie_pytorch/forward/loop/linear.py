@@ -1,8 +1,8 @@
 """Linear layers over weights that oneDNN holds in its own blocked layout, with what follows them fused in.
 
-On few rows, a short text, a plain product spends most of its time rearranging the weights: over MiniLM's shapes on an
-AVX-512 CPU a prepacked product of 12 to 52 rows takes a quarter to a third of the time, and from 256 rows on as much.
-PyTorch's own compiler emits these operators; they are not public, so their absence is reported, not assumed away.
+For few rows (a short text), a plain product spends most of its time rearranging the weights. Over MiniLM's shapes on an
+AVX-512 CPU, a prepacked product of 12 to 52 rows takes a quarter to a third of the time; from 256 rows on it takes the
+same. PyTorch's own compiler emits these operators; they are not public, so their absence is reported.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def require_prepacking() -> None:
 def row_count(tokens: int) -> int:
     """Round a number of rows up to one of eight an octave, at least 8 apart; at most an eighth is added.
 
-    oneDNN builds and keeps code for every number of rows it meets, about a millisecond and 700 kB for each product of a
-    layer: over the thousands of lengths that packed batches have, that is gigabytes. Over these numbers it is bounded.
+    oneDNN builds and caches code for every number of rows, about a millisecond and 700 kB for each product of a layer.
+    Packed batches have thousands of lengths, so the cache would grow to gigabytes. With these numbers it is bounded.
     """
     step = max(8, 1 << max(0, (tokens - 1).bit_length() - 4))
     return -(-tokens // step) * step
@@ -80,7 +80,7 @@ class PackedLinear:
         """Take the weights of `layers` side by side, in `dtype`; `activation` is a name of `ACTIVATIONS`.
 
         Raises:
-            RunnerUnfitError: Some of the layers have a bias and others none, or the activation cannot be fused.
+            RunnerUnfitError: Only some of the layers have a bias, or the activation cannot be fused.
         """
         biases = [layer.bias for layer in layers]
         present = [bias for bias in biases if bias is not None]

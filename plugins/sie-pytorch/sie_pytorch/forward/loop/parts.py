@@ -1,4 +1,4 @@
-"""What the loop computes layers with on a CPU: prepacked products, and PyTorch's attention over runs of sequences."""
+"""The parts of the loop on a CPU: prepacked products, and PyTorch's attention over runs of sequences."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitErro
 from sie_pytorch.forward.transfers import Transfers
 
 COMPUTES = frozenset(Feature) - {Feature.DISENTANGLED}
-"""What the table can say, but for the attention of DeBERTa, which has a runner of its own."""
+"""All features of the table, except DeBERTa's attention, which has its own runner."""
 
 
 class LayerLoop:

@@ -19,33 +19,35 @@ SLIDING = "sliding_attention"
 
 @dataclass(frozen=True, slots=True)
 class NormNumbers:
-    """What a norm multiplies by and adds."""
+    """A norm's weight, bias and epsilon."""
 
     weight: torch.Tensor
     """`[size]`, counted from zero, in the precision of the checkpoint."""
     bias: torch.Tensor | None
-    """`[size]`; None where nothing is added."""
+    """`[size]`; None without a bias."""
     epsilon: float
 
 
 @dataclass(frozen=True, slots=True)
 class LayerNorms:
-    """The norms of one layer, in the order they come; None where there is none."""
+    """The norms of one layer, in the order of their use; None if a norm is missing."""
 
     before: torch.nn.Module | None
-    """Of what enters the attention."""
+    """Norm of the attention's input."""
     attended: torch.nn.Module | None
-    """Of what the attention gives, before it is added."""
+    """Norm of the attention's output, before the residual sum."""
     attention: torch.nn.Module
-    """Of the sum, which the feed-forward part takes."""
+    """Norm of the sum, the input of the feed-forward part."""
     narrowed: torch.nn.Module | None
-    """Of what the feed-forward part gives, before it is added."""
+    """Norm of the feed-forward output, before the residual sum."""
     output: torch.nn.Module
-    """Of the sum, which the next layer takes, or the caller: of a pre-norm model the first norm of the next layer."""
+    """Norm of the sum, the input of the next layer or the result; in a pre-norm model, the first norm of the next
+    layer.
+    """
 
 
 class LayerStack:
-    """The layers of a model, and what its config says of them."""
+    """The layers of a model, with the relevant values of its config."""
 
     def __init__(self, model: Any, computes: frozenset[Feature]) -> None:
         """Look the model up in the table.
@@ -73,7 +75,7 @@ class LayerStack:
         self.head_size = plain_linear(self.modules[0], self.row.attention_output).in_features // self.heads
         terms = 3 if self.row.disentangled else 1
         self.scale: float = (getattr(config, "query_pre_attn_scalar", None) or terms * self.head_size) ** -0.5
-        """What scores are multiplied by."""
+        """Factor of the attention scores."""
         self.causal = self.row.causal and is_causal(config)
         names = ("hidden_act", "activation", "hidden_activation")
         self.activation = str(next((found for name in names if (found := getattr(config, name, None))), None))
@@ -93,9 +95,9 @@ class LayerStack:
             raise RunnerUnfitError(f"its {self.heads} heads do not share {self.key_heads} heads of keys evenly")
 
     def windows(self) -> list[int | None]:
-        """Give each layer's window: token i sees token j only where |i - j| is smaller; None sees all.
+        """Return each layer's window: token i sees token j only if |i - j| is smaller; None sees all.
 
-        Read from the config at every call: the proof at load narrows it for a while.
+        Read from the config at every call, because the proof at load narrows it temporarily.
         """
         width = None if self.row.window is None else getattr(self._config, "sliding_window", None)
         if width is None:
@@ -130,10 +132,10 @@ class LayerStack:
             yield LayerNorms(before, attended, layer.get_submodule(names.feed_forward), narrowed, output)
 
     def numbers(self, norm: torch.nn.Module, *, of_head: bool = False) -> NormNumbers:
-        """Read what a norm of a layer multiplies by and adds; `of_head`: one of queries or keys, always RMSNorm.
+        """Read weight, bias and epsilon of a norm; `of_head`: a norm of queries or keys, always RMSNorm.
 
         Raises:
-            RunnerUnfitError: It is another norm than the row says.
+            RunnerUnfitError: The norm is not the one that the row names.
         """
         found, kind = type(norm).__name__, self.row.norm
         if kind == "layer" and not of_head:

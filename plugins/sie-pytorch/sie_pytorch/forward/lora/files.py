@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOWER, UPPER = ".lora_A.weight", ".lora_B.weight"
 WRAPPER = "base_model.model."
-"""What PEFT puts before the names of the base model's layers."""
+"""PEFT's prefix of the base model's layers."""
 UNREAD = (".pooler.dense", ".pooler")
 """Layers that PEFT adapts along with all others, and whose result no head here reads."""
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
@@ -41,8 +41,8 @@ def load_lora(name: str, folder: Path, runner: BuiltRunner, device: torch.device
     """Read the adapter in `folder` for the layers that `runner` runs.
 
     Returns:
-        A `Lora` whose payload is a `LowRank` on `device`, in float32, scaling included. What the runner keeps of it in
-        a form of its own counts in its size.
+        A `Lora` whose payload is a `LowRank` on `device`, in float32, scaling included. Its size includes the runner's
+        own copies.
 
     Raises:
         ModelLoadError: `CONFIG`: it is no plain LoRA (DoRA, biases, whole modules, embeddings), or does not fit the
@@ -110,11 +110,11 @@ def _changes_base(config: Any) -> bool:
 
 
 def _layers(weights: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-    """Find the layer each pair of factors is for: `base_model.model.…` and the names of wrappers are left out.
+    """Map each pair of factors to a layer, without the prefixes `base_model.model.…` and the names of wrappers.
 
     Raises:
-        ModelLoadError: `CONFIG`: factors are for what the runner has no layer of, or several for one (an encoder's and
-            a decoder's, of which the runner has the encoder alone). `CORRUPT`: there are none.
+        ModelLoadError: `CONFIG`: factors target a layer that the runner does not have, or two pairs target one layer
+            (an encoder's and a decoder's, when the runner has only the encoder). `CORRUPT`: there are no factors.
     """
     layers: dict[str, str] = {}
     unmapped = [key for key in weights if not key.endswith((LOWER, UPPER))]

@@ -29,13 +29,13 @@ def low_rank_part(states: torch.Tensor, factors: Factors) -> torch.Tensor:
 def joined_part(
     low_rank: LowRank | None, path: str, shapes: Mapping[str, tuple[int, int]], states: torch.Tensor, *parts: str
 ) -> torch.Tensor | None:
-    """Compute what factors add to the results of several linear layers side by side; None where that is nothing.
+    """Compute the LoRA delta of several joined linear layers; None if it is zero.
 
     Args:
         low_rank: The factors.
-        path: What stands before the names of the layers, a dot apart.
+        path: Prefix of the names of the layers, without the dot.
         shapes: Out and in of every layer, by its whole name.
-        states: What enters all of them, `[rows, in]`.
+        states: The common input, `[rows, in]`.
         parts: The names of the layers, in order.
     """
     names = [f"{path}.{part}" for part in parts]
@@ -51,13 +51,13 @@ def joined_part(
 
 
 class DrivenModel:
-    """What runners share that drive transformers' own model: its size, and where low-rank factors may be added."""
+    """Shared by runners that drive transformers' own model: its size, and the layers that LoRA factors may target."""
 
     _model: torch.nn.Module
 
     @property
     def memory_bytes(self) -> int:
-        """What the model takes."""
+        """Bytes of the model."""
         return weight_bytes(self._model)
 
     @cached_property

@@ -14,7 +14,7 @@ from sie_pytorch.forward.transfers import Transfers
 PADDING_SHARE = 1 / 8
 """Share of a padded batch that may be padding."""
 PADDING_TOKENS = 128
-"""Padding tokens that are always allowed: about what a pass of its own costs."""
+"""Padding tokens that are always allowed: they cost about as much as a separate pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class PaddedBatches:
 def group_by_length(lengths: Sequence[int], *, exact: bool = False, free: int = PADDING_TOKENS) -> list[list[int]]:
     """Put sequences into padded batches of similar length, longest first.
 
-    A batch takes the next shorter sequence as long as its padding stays within an eighth of it, or within the tokens
-    that a pass of its own would cost.
+    A batch takes the next shorter sequence while its padding stays within an eighth of it, or within the cost of a
+    separate pass.
 
     Args:
         lengths: Tokens of each sequence.
@@ -83,7 +83,7 @@ def group_by_length(lengths: Sequence[int], *, exact: bool = False, free: int = 
         free: Padding tokens that are always allowed.
 
     Returns:
-        For each batch the numbers of its sequences.
+        The indices of the sequences in each batch.
     """
     batches: list[list[int]] = []
     longest = real = 0

@@ -55,15 +55,15 @@ def compose(
     `sie_text.options.ENCODER_OPTIONS` work as in the family `pytorch`.
 
     Args:
-        context: What to load, where to.
-        recipe: What the files say: `sie_text.recipe.read_recipe(context.card)`, or one of your own. Its
-            `transformer`, `prompts`, `multivector.expansion`, `notes` and `pooling.include_prompt` count; its heads are
-            for `head_makers`.
-        heads: What makes each head. Those of vectors serve `encode`, one of classifications serves `extract`.
-        auto_classes: transformers' names of the classes, such as `AutoModelForMaskedLM`, that your heads are parts of:
-            weights made for a class of their own are refused (`sie_text.recipe.heed_auto_map`).
-        judged: Which of them makes logits, in its first tensor, that end in a threshold or a ranking: where half
-            precision moves those, the model is served in float32.
+        context: The model to load and its device.
+        recipe: The files' recipe, `sie_text.recipe.read_recipe(context.card)`, or your own. Its `transformer`,
+            `prompts`, `multivector.expansion`, `notes` and `pooling.include_prompt` are used; its heads are for
+            `head_makers`.
+        heads: A maker for each head. Heads of vectors serve `encode`, a head of classifications serves `extract`.
+        auto_classes: transformers' names of the classes, such as `AutoModelForMaskedLM`, that your heads are parts of.
+            Weights made for a class of their own are refused (`sie_text.recipe.heed_auto_map`).
+        judged: The one of them whose first tensor has logits that end in a threshold or a ranking; if half precision
+            changes these, the model is served in float32.
 
     Returns:
         The adapter, warm, with its facts.
@@ -164,7 +164,7 @@ def _composed(
 
 
 def _warmed(encoder: TextEncoder, context: LoadContext, made: Sequence[Output]) -> ModelFacts:
-    """Run one text through every head, as the profile asks for it; return what the heads make of it."""
+    """Run one text through every head, as the profile asks; return the facts of the outputs."""
     outputs = tuple(kind for kind in get_args(OutputType) if kind in made)
     operations: list[Operation] = []
     dims: dict[OutputType, int] = {}

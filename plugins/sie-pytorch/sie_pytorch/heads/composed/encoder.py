@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward import BuiltRunner
 
 EXTRACTED: tuple[Output, ...] = ("classifications",)
-"""What `extract` asks for."""
+"""Outputs of `extract`."""
 
 
 class TextEncoder(PackedModel):

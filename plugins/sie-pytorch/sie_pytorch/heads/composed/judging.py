@@ -32,14 +32,14 @@ class HeadJudge:
         *,
         gives_types: bool = False,
     ) -> None:
-        """Keep what it needs, and make none of it: a model that is served in float32 is not judged.
+        """Keep the arguments and make nothing yet: a model served in float32 is not judged.
 
         Args:
             sequences: Makes the probes of items, given the tokens of a sequence that the positions allow.
             make: Makes the head, given the hidden size.
-            task: What is asked of the head.
-            device: Where the states are.
-            gives_types: Whether token types go with the tokens.
+            task: The head's task.
+            device: The device of the states.
+            gives_types: Whether token types are passed with the tokens.
         """
         self._sequences = sequences
         self._make = make

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from sie_pytorch.forward import BuiltRunner
 
 Computed = tuple[Any, list[HostCopy]]
-"""What a head laid out of a batch, and its tensors on their way to the host."""
+"""A head's layout of a batch, and its tensors on their way to the host."""
 
 
 class Choice(NamedTuple):
     """The inference key: a tuple, as queues and batches look it up a dozen times for each request."""
 
     told: tuple[tuple[Output, Hashable], ...]
-    """The outputs asked for, and what each head was told."""
+    """The requested outputs, with each head's choice."""
     lora: Lora | None = None
 
 
@@ -62,7 +62,7 @@ class PackedModel(TextAdapter):
         self._gives_types = gives_types
 
     def run(self, units: Sequence[Unit]) -> list[Computed]:
-        """Run one packed batch; give what each head made of it.
+        """Run one packed batch; return each head's result.
 
         Raises:
             OutOfDeviceMemory: The device has no room for it.
@@ -137,6 +137,6 @@ def _choice(units: Sequence[Unit]) -> Choice:
 
 
 def _join(whole: ItemOutput, part: ItemOutput, output: Output) -> None:
-    """Move what one head made of an item to what the others made of it."""
+    """Move one head's output of an item into the joint output."""
     setattr(whole, output, getattr(part, output))
     whole.normalized = whole.normalized or part.normalized

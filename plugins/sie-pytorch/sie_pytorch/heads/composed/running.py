@@ -28,12 +28,12 @@ def runner_for(
     """Build the runner of a checkpoint.
 
     Args:
-        context: What to load, where to.
+        context: The model to load and its device.
         card: The checkpoint's.
         auto_classes: transformers' names of the classes, such as `AutoModelForMaskedLM`, whose heads are loaded.
         fills_up: As `build_runner` takes it.
-        takes_lora: Whether the family applies LoRA adapters: a runner then must where the config asks for some.
-        dense: Whether the model gives dense vectors, which another family makes where its own code is to run.
+        takes_lora: Whether the family applies LoRA adapters; a runner then must too if the config declares some.
+        dense: Whether the model gives dense vectors; another family makes them if its own code has to run.
         judge: As `build_runner` takes it.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Heads of classifiers: logits of each sequence, and classes made of them."""
+"""Heads of classifiers: logits of each sequence, and the classes derived from them."""

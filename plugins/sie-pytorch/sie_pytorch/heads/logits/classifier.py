@@ -1,4 +1,4 @@
-"""What gives the logits of a sequence, for the heads that make classes or scores of them."""
+"""Computes the logits of a sequence, for the heads that derive classes or scores."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Classifier(ABC):
     labels: int
     """How many logits a sequence gets."""
     memory_bytes: int
-    """What its weights take on the device."""
+    """Bytes of its weights on the device."""
     padding: int | None = None
-    """The token that it passes over at the end of a sequence, where there is one; see `last_others`."""
+    """The padding token that it skips at the end of a sequence, if there is one; see `last_others`."""
 
     @abstractmethod
     def __call__(self, states: torch.Tensor, spans: Spans) -> torch.Tensor:

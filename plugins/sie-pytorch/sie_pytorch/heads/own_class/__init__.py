@@ -1,1 +1,1 @@
-"""What a checkpoint's own class does after its base model, run on the states of a runner."""
+"""The part of a checkpoint's own class after its base model, run on the states of a runner."""

@@ -19,14 +19,13 @@ from sie_pytorch.heads.own_class.given_states import GivenStates
 from sie_pytorch.heads.pooling import Spans, pool
 
 Gathering = Literal["cls", "lasttoken", "unpadded", "mean", "tokens"]
-"""Which states of a sequence a class reads: its first, its last, the last that is no padding token's, their mean, or
-each."""
+"""States of a sequence that a class reads: the first, the last, the last that is not padding, their mean, or each."""
 GATHERINGS: tuple[Gathering, ...] = ("cls", "lasttoken", "unpadded", "mean", "tokens")
 """In the order they are tried: one state a sequence is cheap, all of them must be padded."""
 
 
 class ClassHead(Classifier):
-    """What a class for classification or language modelling does after its base model, in float32."""
+    """The part of a class for classification or language modelling after its base model, in float32."""
 
     def __init__(self, model: Any, gathering: Gathering, labels: int, padding: int | None = None) -> None:
         """Share the modules of `model` but its base model.
@@ -63,7 +62,7 @@ class ClassHead(Classifier):
         return logits
 
     def _classify(self, states: torch.Tensor, real: torch.Tensor | None = None) -> torch.Tensor:
-        """Run the class on `[sequences, tokens, hidden]`, of which `real` says what is no padding."""
+        """Run the class on `[sequences, tokens, hidden]`; `real` masks padding."""
         mask = torch.ones(states.shape[:2], dtype=torch.int64, device=states.device) if real is None else real.long()
         # The ids only say where padding is: 0 is the config's padding, and 1 its end of a text.
         with self._given.holding(states):

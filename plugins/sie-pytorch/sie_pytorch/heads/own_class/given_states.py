@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 
 @dataclass
 class _Outputs(BaseModelOutputWithPoolingAndCrossAttentions):  # type: ignore[misc]
-    """What base models return, with the fields that classes with a decoder hand on unread."""
+    """The outputs of base models, with fields that classes with a decoder pass on unread."""
 
     decoder_hidden_states: None = None
     decoder_attentions: None = None
@@ -24,7 +24,7 @@ class _Outputs(BaseModelOutputWithPoolingAndCrossAttentions):  # type: ignore[mi
 
 
 class GivenStates(nn.Module):
-    """Returns the states it holds, and what the base model's pooler makes of them, where that is kept."""
+    """Returns the states it holds, and the output of the base model's pooler if that is kept."""
 
     def __init__(self, base: Any, keeps: Collection[str]) -> None:
         """Keep those parts of `base` that the class reads itself: `embeddings`, or `pooler` with its activation."""

@@ -33,7 +33,7 @@ VOCABULARY = 64
 PADDING, END = 0, 1
 """Ids of the small vocabulary: no token, and the token at the end of a text, which some classes look for."""
 TOLERANCE = 1e-4
-"""Of the largest logit of the probe: both are float32."""
+"""Relative to the largest logit of the probe: both are float32."""
 
 
 def load_classifier(folder: Path) -> ClassHead:

@@ -1,7 +1,7 @@
 """A checkpoint's own masked-language-modelling head, run on states computed elsewhere.
 
-Its transformers class runs as it is, with a base model that returns given states: whatever the head of an architecture
-consists of is there, tied weights included.
+Its transformers class runs unchanged, with a base model that returns given states. So every part of an architecture's
+head is there, tied weights included.
 """
 
 from __future__ import annotations

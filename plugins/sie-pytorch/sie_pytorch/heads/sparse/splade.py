@@ -26,10 +26,10 @@ CHUNK_ENTRIES = 1 << 25
 
 
 class SpladeHead(Head):
-    """Runs the vocabulary's layer over few tokens at a time and keeps what a text pools of it.
+    """Runs the vocabulary's layer over a few tokens at a time, and keeps only the pooled result of each text.
 
-    Between the device and the host only the entries travel that are not zero. Their number is known to the device
-    alone: unlike other heads, this one waits for it.
+    Only nonzero entries are copied from the device to the host. Only the device knows their number: unlike other heads,
+    this one waits for it.
     """
 
     output: Output = "sparse"
@@ -42,7 +42,7 @@ class SpladeHead(Head):
         self.memory_bytes = head.memory_bytes
 
     def lay_out(self, batch: PackedBatch, upload: Upload) -> list[int]:
-        """Where each text starts, and the number of all tokens."""
+        """The start of each text, and the number of all tokens."""
         bounds: list[int] = batch.cu_seqlens.tolist()
         return bounds
 
@@ -73,7 +73,7 @@ class SpladeHead(Head):
             yield self._weigh(pooled) if self._settings.pooling == "max" else pooled
 
     def _take(self, pooled: torch.Tensor, logits: torch.Tensor) -> None:
-        """Add some tokens of a text to what is pooled of it, `[vocabulary]`."""
+        """Add some tokens of a text to its pooled result, `[vocabulary]`."""
         if self._settings.pooling == "max":
             # Weights rise with logits: the largest weight is that of the largest logit, and pooled is never below 0.
             torch.maximum(pooled, logits.amax(0).float(), out=pooled)

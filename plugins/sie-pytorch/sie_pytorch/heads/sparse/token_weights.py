@@ -1,6 +1,6 @@
 """A weight for every token of a text, by a linear layer on its state (BGE-M3, arXiv 2402.03216).
 
-Of a token that repeats the largest weight counts; the tokens that frame a text, or stand for none, have no weight.
+For a repeated token the largest weight counts; special tokens and unknown tokens have no weight.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TokenWeightHead(Head):
         """Gather each text's weights by token."""
         (weights,) = arrays
         ids, texts = layout.ids, np.repeat(np.arange(len(sequences)), layout.lengths)
-        # What is no number is kept, so that the check of all outputs finds it.
+        # NaN is kept, so that the check of all outputs finds it.
         kept = ~(weights <= 0) & ~np.isin(ids, self._weightless)
         places = texts[kept] * self.dims + ids[kept]
         order = np.argsort(places, kind="stable")

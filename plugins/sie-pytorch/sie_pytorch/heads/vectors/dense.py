@@ -19,11 +19,11 @@ from sie_pytorch.heads.vectors.steps import Steps
 
 
 class DenseChoice(NamedTuple):
-    """What a request may change of it."""
+    """The choices of a request."""
 
     modes: tuple[PoolingMode, ...]
     normalize: bool | None = None
-    """Whether vectors leave with unit length; None does what the weights' files say."""
+    """Whether vectors are normalised; None follows the weights' files."""
 
 
 class DenseHead(Head):

@@ -1,6 +1,6 @@
 """A vector for every token that counts (ColBERT, arXiv 2004.12832): projected, scaled, the skip list left out.
 
-Which tokens count follows `MultiVectorMask` of sentence-transformers 6.
+The rule for tokens that count is `MultiVectorMask` of sentence-transformers 6.
 """
 
 from __future__ import annotations

@@ -83,12 +83,12 @@ class Steps:
 
     @property
     def memory_bytes(self) -> int:
-        """What the weights take."""
+        """Bytes of the weights."""
         return sum(weight.nbytes for step in self._steps for weight in step.parameters())
 
 
 def _sizes(step: nn.Module) -> tuple[int | None, int | None]:
-    """Say how many dimensions a step takes and gives; None where it minds none and changes none."""
+    """Return the input and output dimensions of a step; None if it accepts any and changes none."""
     if isinstance(step, DenseStep):
         return step.linear.in_features, step.linear.out_features
     if isinstance(step, nn.Linear):

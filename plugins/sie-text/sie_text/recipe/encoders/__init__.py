@@ -1,1 +1,1 @@
-"""What the files of text encoders say: dense, sparse and late-interaction ones."""
+"""Reads the files of text encoders: dense, sparse and late-interaction ones."""

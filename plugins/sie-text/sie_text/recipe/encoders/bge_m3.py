@@ -23,7 +23,7 @@ from sie_text.recipe.settings import (
 )
 
 LAYERS = {"sparse": "sparse_linear", "multivector": "colbert_linear"}
-"""Which layer gives which output: files of this name, with a tensor `weight` and a tensor `bias`."""
+"""The layer of each output: the name of its file, which has the tensors `weight` and `bias`."""
 
 UNPINNED = (
     "{name}.pt is a Python pickle, which can run code when it is read, and is read only where the model's config pins "
@@ -85,7 +85,7 @@ def _layer(name: str, card: ModelCard, pinned: PinnedFile | None) -> ProjectionS
 
 
 def pin_fault(file: Path, pinned: PinnedFile) -> str | None:
-    """Say what about a file is not as pinned; None where it is that very file."""
+    """Describe how a file differs from its pin; None if it matches."""
     try:
         with file.open("rb") as stream:
             content = stream.read(pinned.size + 1)
@@ -95,7 +95,7 @@ def pin_fault(file: Path, pinned: PinnedFile) -> str | None:
 
 
 def content_fault(content: bytes, pinned: PinnedFile) -> str | None:
-    """Say what about the content of a file is not as pinned; None where it is that very file."""
+    """Describe how the content of a file differs from its pin; None if it matches."""
     if len(content) != pinned.size:
         return f"has {'more than ' if len(content) > pinned.size else ''}{min(len(content), pinned.size)} bytes"
     found = hashlib.sha256(content).hexdigest()

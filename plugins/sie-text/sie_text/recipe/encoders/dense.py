@@ -44,7 +44,7 @@ ACTIVATIONS = frozenset(
         "activation.Tanh",
     )
 )
-"""Activations a Dense module may name. Nothing else named by a file of the weights is ever imported."""
+"""Activations a Dense module may name. No other name in a file of the weights is ever imported."""
 
 
 def default_mode(card: ModelCard) -> PoolingMode:
@@ -70,15 +70,15 @@ def pooling_settings(config: Mapping[str, Any]) -> PoolingSettings:
 
 
 def step_settings(module: ModuleCard, feature: str = SENTENCE, default: str = SENTENCE) -> tuple[HeadSettings, ...]:
-    """Read a module that turns vectors into vectors, one by one; none for a dropout.
+    """Read a module that maps single vectors to vectors; empty for a dropout.
 
     Args:
         module: Its card.
-        feature: What it has to read and write: pooled vectors, or those of tokens.
-        default: What it does where its config does not say.
+        feature: The required input and output: pooled vectors, or token vectors.
+        default: The feature if its config states none.
 
     Raises:
-        NotUnderstoodError: It works on something else, or in a way that no head does.
+        NotUnderstoodError: It uses another feature, or does something that no head does.
     """
     config, kind = module.config, module.kind
     require_features(config, kind, feature, feature if kind in {"Dropout", "LayerNorm"} else default)

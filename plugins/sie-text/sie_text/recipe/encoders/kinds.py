@@ -1,4 +1,4 @@
-"""What kind of model files are of, where several families might take them."""
+"""Distinguishes kinds of models whose files several families might claim."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def is_dense_encoder(card: ModelCard) -> bool:
 
 
 def foreign_class(card: ModelCard) -> str | None:
-    """Name a class that the checkpoint was saved from and that is not of its model type; None where all are.
+    """Name a class of the checkpoint that does not belong to its model type; None if all do.
 
-    The classes of a type begin with its name: `nomic_bert` has `NomicBertModel`, and `NomicVisionModel` is another's.
+    The classes of a type begin with its name: `nomic_bert` has `NomicBertModel`, and `NomicVisionModel` belongs to
+    another type.
     """
     own = _letters(card.model_type or "")
     return next((name for name in card.architectures if not _letters(name).startswith(own)), None)

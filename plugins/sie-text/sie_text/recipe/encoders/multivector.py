@@ -1,6 +1,6 @@
 """Late-interaction encoders (ColBERT): the layouts of sentence-transformers, of PyLate, and of Stanford's ColBERT.
 
-What PyLate's and Stanford's files mean is read as `MultiVectorEncoder` of sentence-transformers 6 reads them.
+PyLate's and Stanford's files are interpreted as by `MultiVectorEncoder` of sentence-transformers 6.
 """
 
 from __future__ import annotations

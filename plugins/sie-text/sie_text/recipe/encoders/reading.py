@@ -1,4 +1,4 @@
-"""What the files of a checkpoint say a text encoder is: its modules, and the kinds of vectors they give."""
+"""Reads the text encoder that a checkpoint's files describe: its modules, and its kinds of vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sie_text.recipe.settings import NotUnderstoodError, PoolingSettings, Recipe
 from sie_text.recipe.transformer import LOGITS, refuse_expansion, transformer_settings
 
 SPLADE_ENCODERS = ("MLMTransformer", "Transformer")
-"""What comes first in a chain of SPLADE; the one name is of older files."""
+"""First modules of a SPLADE chain; the first name is of older files."""
 
 
 def read_recipe(
@@ -25,12 +25,12 @@ def read_recipe(
 
     Args:
         card: The facts of the files.
-        declared: The outputs that the model's config declares. They decide where the files leave it open: a plain
-            checkpoint with a masked-language-modelling head is pooled by its mean if only dense vectors are wanted.
+        declared: The outputs that the model's config declares. They decide if the files leave it open: a plain
+            checkpoint with a masked-language-modelling head is mean-pooled if only dense vectors are wanted.
         pickles: The pickled files that the model's config pins.
 
     Raises:
-        NotUnderstoodError: The files ask for something this family does not do.
+        NotUnderstoodError: The files ask for something that this family does not do.
     """
     if card.modules and card.modules[0].path != card.path:
         raise NotUnderstoodError("modules.json keeps its Transformer in a folder of its own")

@@ -24,11 +24,11 @@ LOOKUP = "SparseStaticEmbedding"
 
 @dataclass(frozen=True, slots=True)
 class LookupSettings:
-    """Where the weights of tokens lie, and the tokenizer beside them."""
+    """The location of the token weights, and the tokenizer for them."""
 
     folder: Path
     idf: Path | None = None
-    """A JSON map of tokens to weights; None where `model.safetensors` has them, by id."""
+    """A JSON map of tokens to weights; None if `model.safetensors` has them, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Routes:
 
     lookup: LookupSettings
     looked_up: frozenset[Role]
-    """Which texts are looked up."""
+    """The roles whose texts are looked up."""
     encoder: ModelCard | None
-    """The card of what encodes the others; None where all are looked up."""
+    """The card of the encoder for other texts; None if all are looked up."""
     default: Role
-    """What texts count as that are neither."""
+    """The role of texts without one."""
 
 
 def is_sparse_router(card: ModelCard) -> bool:
@@ -115,7 +115,7 @@ def _lookup(card: ModelCard, module: ModuleCard) -> LookupSettings:
     named = module.config.get("path")
     if not named:
         return LookupSettings(module.path)
-    # The path is of the machine that wrote it, or of a repository; the file lies beside the module, or at the root.
+    # The path is from the machine that wrote it, or from a repository; the file is next to the module, or in the root.
     name = PurePosixPath(str(named)).name
     for folder in (module.path, card.path):
         for file in (folder / name, folder / "idf.json"):

@@ -142,9 +142,11 @@ class ShelfTransport:
         if self._state != "closed":
             self._become("closed")
 
-    async def declare_queue(self, settings):
+    async def declare_queue(self, settings, *, change=True):
         self._there()
-        self._broker.shelves.setdefault(settings.name, Shelf(settings)).settings = settings
+        shelf = self._broker.shelves.setdefault(settings.name, Shelf(settings))
+        if change:
+            shelf.settings = settings
 
     async def declare_consumer(self, settings):
         self._there()
