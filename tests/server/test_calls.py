@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import sie_core
-from sie_core.api import SOCKETS, create_app, error_response
+from sie_core.api import SOCKETS, Browsers, allowed_hosts, create_app, error_response
 from sie_core.defaults import BUILTINS
 from sie_core.engine import build_engine
 from sie_core.plugins import discover
@@ -63,7 +63,8 @@ def serving() -> Iterator[int]:
     """Run the server, as `sie serve` does, on a thread; give its port."""
     settings = Settings(preload_models=(MODEL,), hf_fallback=False)
     engine = build_engine(settings, discover(settings, BUILTINS), gated=True)
-    app = create_app(engine, settings, registry=engine.metrics.registry)
+    browsers = Browsers(settings.cors_origins, allowed_hosts(settings, "127.0.0.1"))
+    app = create_app(engine, settings, registry=engine.metrics.registry, browsers=browsers)
     server = HttpServer(app, partial(error_response, scope={"path": "/v1/"}), SOCKETS)
     ready = threading.Event()
 
@@ -91,10 +92,8 @@ def serving() -> Iterator[int]:
 def ask(connection: socket.socket) -> None:
     """Send the request at once, so that its head and body come together."""
     body = json.dumps({"model": MODEL, "input": "a small model"}).encode()
-    head = (
-        f"POST /v1/embeddings HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
-    connection.sendall(head.encode() + b"\r\n\r\n" + body)
+    head = "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     reply = http.client.HTTPResponse(connection)
     reply.begin()
     assert reply.status == 200, reply.read()

@@ -22,6 +22,8 @@ LOOPBACK_NAMES: Final = ("localhost", "*.localhost", "host.docker.internal", "ho
 """Names of a machine for itself and for its containers; no page on the internet can have one."""
 MAX_AGE_S: Final = 600
 """Seconds for which a browser may cache a preflight."""
+_REMEMBERED: Final = 256
+"""Values of `Host` of which it is remembered whether they name this server."""
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -38,6 +40,7 @@ class Browsers:
     def __init__(self, origins: Sequence[str] = (), hosts: Sequence[str] = (ANY,)) -> None:
         self._origins = frozenset(origins)
         self._hosts = frozenset(hosts)
+        self._knows = lru_cache(_REMEMBERED)(self._known)
 
     def check(self, headers: RequestHeaders) -> None:
         """Refuse a request of a page that may not call, or under a name that is not this server's.
@@ -46,7 +49,7 @@ class Browsers:
             InferenceError: `FORBIDDEN`, naming the header, its value and the setting.
         """
         host, origin = headers.get("host", ""), headers.get("origin")
-        if ANY not in self._hosts and not all(self._known(each) for each in headers.getlist("host")):
+        if ANY not in self._hosts and not all(map(self._knows, headers.getlist("host"))):
             raise InferenceError(
                 "FORBIDDEN",
                 f"Host is {host[:100]!r}, and this server does not go by that name; SIE_ALLOWED_HOSTS may add it.",
@@ -119,7 +122,6 @@ def _without_port(host: str) -> str:
     return (name if colon and port.isdecimal() and not name.endswith(":") else host).strip("[]")
 
 
-@lru_cache(maxsize=256)
 def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)

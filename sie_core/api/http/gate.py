@@ -60,7 +60,8 @@ class Gate:
         self._bytes = 0
         self._bytes_of: Counter[Hashable] = Counter()
         self._waiting = WaitingPlaces(limit, None if most_bytes is None else most_bytes / 4)
-        self._open = True
+        self.is_open = True
+        """Whether new requests are taken."""
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -74,11 +75,6 @@ class Gate:
     def of(cls, settings: Settings) -> Gate:
         """Make a gate with the limits of `settings`."""
         return cls(settings.max_concurrent_requests, MOST_BODIES * settings.max_request_body_bytes)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether new requests are taken."""
-        return self._open
 
     @property
     def in_flight(self) -> int:
@@ -97,7 +93,7 @@ class Gate:
             InferenceError: `QUEUE_UNAVAILABLE` while draining, `QUEUE_FULL` with too many requests in flight, with the
                 time to come back where it is known how fast places become free.
         """
-        if not self._open:
+        if not self.is_open:
             raise InferenceError("QUEUE_UNAVAILABLE", "The server is shutting down; retry on another one.")
         at_work = self._in_flight - self._waiting.requests
         if at_work >= self._limit:
@@ -170,7 +166,7 @@ class Gate:
 
     def close(self) -> None:
         """Take no new requests."""
-        self._open = False
+        self.is_open = False
 
     async def idle(self, timeout_s: float) -> bool:
         """Wait until no request is in flight; False if `timeout_s` passed first."""

@@ -91,7 +91,7 @@ async def handle(api: Api, request: Request, route: Route, path_model: str | Non
         if named == error.param:
             raise
         raise error.about(named) from None
-    content = await api.body_threads.run(operation.size(reply), lambda: operation.write(call, body, reply))
+    content = await api.body_threads.run(operation.size(reply), partial(operation.write, call, body, reply))
     headers = reply_headers(reply, call, ignored_fields(body)) if isinstance(reply, InferenceReply) else {}
     return response(content, headers, call.reply_type, api.body_threads)
 
