@@ -6,6 +6,8 @@ from typing import Final
 
 HEADERS: Final = "sie.headers"
 """The key of a request's scope with its `RequestHeaders`."""
+CLIENT: Final = "sie.client"
+"""The key of an admitted request's scope with the identity of its client, from `Callers`."""
 
 
 class RequestHeaders(dict[str, str]):

@@ -105,7 +105,7 @@ def _read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> tup
     body = decode_body(data, call.body_format, operation.body)
     asked = operation.ask(call, body)
     request_fields().model = check_model_id(asked.model)
-    place = partial(api.gate.waiting, asked.model, len(data))
+    place = api.gate.waiting
     wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
     if isinstance(asked, InferenceRequest):
         _complete(
