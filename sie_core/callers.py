@@ -15,6 +15,7 @@ from sie_core.settings import Settings
 
 FORWARDED_FOR: Final = "X-Forwarded-For"
 _REMEMBERED: Final = 4096
+"""Addresses whose clients are remembered; the longest unused is forgotten first."""
 _SITE_BITS: Final = 64
 """Bits of an IPv6 address that tell one site from others; a site chooses the rest itself, anew for each connection."""
 
