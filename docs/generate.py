@@ -11,9 +11,12 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from click.testing import CliRunner
+
+if TYPE_CHECKING:
+    from sie_core.settings import Group
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -36,13 +39,10 @@ def errors() -> str:
     ])  # fmt: skip
 
 
-def settings() -> str:
+def settings(group: Group) -> str:
     from sie_core.settings import describe_settings
 
-    return table(
-        ("variable", "default", "meaning"),
-        [(f"`{name}`", f"`{default}`" if default else "–", meaning) for name, default, meaning in describe_settings()],
-    )
+    return _settings(describe_settings(group))
 
 
 def plugin_settings() -> str:
@@ -51,8 +51,13 @@ def plugin_settings() -> str:
     from sie_core.settings import Settings
 
     rows = sorted((each.variable, each.default, each.description) for each in discover(Settings(), BUILTINS).settings)
+    return _settings(rows)
+
+
+def _settings(rows: list[tuple[str, str, str]]) -> str:
     return table(
-        ("variable", "default", "meaning"), [(f"`{name}`", f"`{default}`", meaning) for name, default, meaning in rows]
+        ("variable", "default", "meaning"),
+        [(f"`{name}`", f"`{default}`" if default else "–", meaning) for name, default, meaning in rows],
     )
 
 
@@ -179,7 +184,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "openai-codes": openai_codes,
     "fields": fields,
-    "settings": settings,
+    "settings-basic": lambda: settings("basic"),
+    "settings-advanced": lambda: settings("advanced"),
+    "settings-cluster": lambda: settings("cluster"),
+    "settings-config-service": lambda: settings("config service"),
     "plugin-settings": plugin_settings,
     "hooks": hooks,
     "limits": limits,

@@ -12,6 +12,7 @@ from sie_core.auth import given_tokens
 from sie_core.settings import Settings
 
 _REMEMBERED: Final = 4096
+"""Addresses whose clients are remembered; the longest unused is forgotten first."""
 _SITE_BITS: Final = 64
 """Prefix bits of an IPv6 address that identify a site; a site chooses the rest itself, anew for each connection."""
 

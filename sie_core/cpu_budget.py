@@ -15,6 +15,7 @@ from pathlib import Path
 COMPUTE_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables of the forward pass, read by its libraries at import."""
 MOST_TOKENISERS = 4
+"""Threads that tokenise at most, whatever the CPU quota."""
 KERNELS_KEPT = 256
 """Kernels oneDNN keeps; a layer of a text encoder needs four or five for each number of rows it meets."""
 

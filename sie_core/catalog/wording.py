@@ -13,6 +13,7 @@ _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 100
 _shown.maxlevel = 3
 _LONGEST_QUERY = 256
+"""Characters of an unknown name that are compared with those that exist."""
 _NEAR_THE_BEST = 15.0
 """How many points of 100 less similar than the most similar name another suggested name may be."""
 

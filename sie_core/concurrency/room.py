@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MIB: Final = 2**20
+"""Bytes of a mebibyte."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,9 @@ from sie_core.contracts.queue import (
 from sie_core.hookspecs import hookimpl
 
 CONTRACT_VERSION = 1
+"""The version of the plugin contract that this plugin keeps to."""
 MAX_PAYLOAD = 1 << 20
+"""Bytes of a message, as many as a broker takes by default."""
 _KEY = re.compile(r"[\w=-]+(\.[\w=-]+)*", re.ASCII)
 
 log = logging.getLogger("sie_core.queue")

@@ -13,8 +13,11 @@ from sie_core.contracts.device.memory import MemoryManagerFactory
 
 LIMITS = MemoryLimits(pressure=0.8, idle_s=60.0)
 NOW = 10_000.0
+"""The time of the checks, in seconds of their clock."""
 TOTAL = 1000
+"""Bytes of the device of the checks."""
 LONGEST_WAIT_S = 60.0
+"""Seconds that a memory manager may tell a load to wait."""
 
 
 def an_empty_device_takes_any_model_that_fits(factory: MemoryManagerFactory) -> None:

@@ -22,6 +22,7 @@ from sie_core.contracts import (
 )
 
 DIMS = 32
+"""Dimensions of the vectors that postprocessors are checked with."""
 
 
 def each_row_is_cast_alone(dtype: OutputDtype) -> None:

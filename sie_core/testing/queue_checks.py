@@ -27,8 +27,11 @@ from sie_core.contracts import (
 Connect = Callable[[], QueueTransport]
 T = TypeVar("T")
 CHECK_LIMIT_S = 60.0
+"""Seconds that one check may take."""
 WAIT_S = 10.0
+"""Seconds that a check waits for a message that has to come."""
 ACK_WAIT_S = 0.5
+"""Seconds after which work that nobody acknowledges is delivered again."""
 
 
 class _Bench:

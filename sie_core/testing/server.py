@@ -23,6 +23,7 @@ from sie_core.plugins import discover
 from sie_core.settings import load_settings
 
 START_LIMIT_S = 120.0
+"""Seconds that a server may take to start, and to end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ LONGEST = 600
 UNKNOWN_LENGTH = 460
 """Words of a text that is several windows long for any model that reads windows."""
 SURPLUS = 20
+"""Words by which a long text exceeds what the model reads."""
 PICTURES = ((40, 24), (64, 64), (33, 90), (240, 300))
 """Widths and heights of the pictures a model that sees is shown; one of the second size in every mode."""
 

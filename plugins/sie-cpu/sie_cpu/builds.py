@@ -54,7 +54,7 @@ AUTO = "auto"
 ISA = PluginSetting(
     "SIE_CPU_ISA",
     AUTO,
-    "Instruction set that the compiled kernels of sie-cpu use: `avx512_bf16`, `avx512`, `avx2`, `neon`, or `auto`, the "
+    "The compiled kernels of sie-cpu use this instruction set: `avx512_bf16`, `avx512`, `avx2`, `neon`, or `auto`, the "
     "fastest that the processor has.",
     (AUTO, *(build.isa for build in BUILDS)),
 )

@@ -17,7 +17,7 @@ LEAST_WITH_RELATIONS = 0.1
 PYTHON = PluginSetting(
     "SIE_GLINER_PYTHON",
     "",
-    "Python of an environment that has gliner, which `sie verify` holds GLiNER models against; empty for SIE's own.",
+    "`sie verify` compares GLiNER models with the gliner of this Python's environment. Unset, it is SIE's own Python.",
 )
 
 OPTIONS = (

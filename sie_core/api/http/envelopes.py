@@ -20,6 +20,7 @@ from sie_core.contracts import InferenceError
 EnvelopeName = Literal["native", "configs", "openai", "cohere", "tei", "ollama"]
 
 ACCEPTED: Final = 202
+"""The HTTP status of a request that has to be sent again once a worker is there."""
 ENVELOPE: Final = "sie.envelope"
 """The key of a request's scope with the name of its envelope, where the path does not decide it."""
 CONFIGS_PREFIX: Final = "/v1/configs"

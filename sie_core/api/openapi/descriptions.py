@@ -51,6 +51,7 @@ _REPLY_HEADERS: Final = {
 }
 
 _STATUSES: Final = (400, 404, 406, 413, 415, 500, 502, 503, 504)
+"""HTTP statuses that the errors of an inference route may have."""
 _INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
     "native": _STATUSES,
     "openai": _STATUSES,

@@ -15,7 +15,9 @@ from sie_core.api.context import Api
 from sie_core.api.openapi.descriptions import probe
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+"""Upper bounds of the buckets that count requests by their seconds."""
 BYTES = (256, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**24, 2**26)
+"""Upper bounds of the buckets that count bodies by their bytes."""
 
 
 class HttpMetrics:

@@ -17,6 +17,7 @@ from sie_core.contracts import InferenceError, PoolLeases
 
 PREFIX: Final = "/v1/pools"
 MOST_BODY_BYTES: Final = 1 << 16
+"""Bytes of a body that describes a pool."""
 
 
 def router(api: Api, pools: PoolLeases) -> APIRouter:

@@ -24,6 +24,7 @@ LOCKS = Path(".locks", "sie")
 PULL_WAIT_S = 1800.0
 """How long a pull waits for another process's pull of the same repository."""
 _POLL_S = 0.05
+"""Seconds between two looks whether another process's pull has ended."""
 
 
 class Lease:

@@ -26,6 +26,7 @@ from sie_core.contracts.model.weights import SAFETENSORS
 RECORDS = ".sie"
 """The folder of a repository that holds a record for each snapshot, named by its commit."""
 THREADS = 4
+"""Files of a snapshot that are hashed at once."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 

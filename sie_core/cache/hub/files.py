@@ -21,6 +21,7 @@ from sie_core.contracts import ModelLoadError
 AT_ONCE = 4
 """Files of one snapshot fetched at once; more would only share the bandwidth."""
 _READ_TIMEOUT_S = 30.0
+"""Seconds that a download waits for the next bytes."""
 
 Moved = Callable[[int], None]
 

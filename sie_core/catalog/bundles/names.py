@@ -8,5 +8,6 @@ LEFT_OUT = "none"
 NAME = "[A-Za-z0-9_-]{1,64}"
 """Pattern for names of bundles."""
 DEFAULT_PRIORITY = 100
+"""The priority of a bundle that states none."""
 DERIVED = ("adapters", "engine")
 """Fields of bundles that were written for another server."""

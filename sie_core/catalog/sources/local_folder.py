@@ -17,6 +17,7 @@ from sie_core.contracts import ModelConfig
 from sie_core.settings import SettingsError
 
 LOOK_EVERY_S = 1.0
+"""Seconds between two looks at a folder for changes."""
 ABSENT = (FileNotFoundError, NotADirectoryError)
 PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.ESTALE})
 """Passing errors of a read: they say nothing about the file or folder."""

@@ -16,6 +16,7 @@ from sie_core.contracts import ModelConfig, ObjectStore, ObjectStoreError, Store
 log = logging.getLogger(__name__)
 
 READERS = 8
+"""Configs that are read from a store at once."""
 
 
 class StoreFolder:

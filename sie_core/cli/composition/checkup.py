@@ -44,6 +44,7 @@ CARDS = (
 )
 """Weights that say nothing of themselves, and an encoder's."""
 DIMS = 8
+"""Dimensions of the vectors that postprocessors are tried with."""
 
 
 def try_out(settings: Settings, plugins: PluginSet) -> list[str]:

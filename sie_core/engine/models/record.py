@@ -22,6 +22,7 @@ from sie_core.memory.residents import held_model, left_of
 
 # Seconds to add to the monotonic clock for the time of day. Computed once, so that a moment is always shown alike.
 STARTED_AT = time.time() - time.monotonic()
+# Bounds from below the seconds after which a client is told to come again while a model loads.
 LEAST_RETRY_S = 0.1
 # A load that imported its family for longer than this tells nothing of other models: its libraries import more later.
 LONGEST_IMPORT_S = 0.2

@@ -12,6 +12,7 @@ from sie_core.engine.requests.errors import deadline_exceeded
 AnyRequest = InferenceRequest | TokenizeRequest | DecodeRequest
 
 CLOSED_RETRY_S = 5.0
+"""Seconds after which a client may come again that a closing server refuses."""
 
 
 class Admission:

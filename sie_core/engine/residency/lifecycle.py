@@ -38,6 +38,7 @@ from sie_core.memory.estimates import Estimates
 
 log = logging.getLogger(__name__)
 
+# Bounds the loads whose durations predict that of the next one.
 LOADS_REMEMBERED = 16
 # How much longer a load is waited for than it was predicted to take at most, as a share.
 ERROR_SHARE = 0.25

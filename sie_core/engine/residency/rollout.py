@@ -17,6 +17,7 @@ from sie_core.engine.residency.lifecycle import Lifecycle
 log = logging.getLogger(__name__)
 
 MOST_LOGGED = 20
+"""Models that one line of the log names."""
 
 
 class Rollout:

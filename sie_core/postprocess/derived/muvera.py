@@ -29,6 +29,7 @@ ENTRIES_AT_ONCE = 2**16
 MEMBERSHIPS_AT_ONCE = 2**20
 """Bound on the entries of the token-to-partition matrix: 4 MiB."""
 _PARAMETER_SETS_KEPT = 4
+"""Sets of parameters whose projections stay in memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ MOST_BYTES = 512 * 2**20
 PRODUCTS_AT_ONCE = 2**22
 """How many products of tokens with directions are held at a time: 16 MiB."""
 _PARAMETER_SETS_KEPT = 2
+"""Sets of parameters whose directions stay in memory."""
 
 
 @dataclass(frozen=True, slots=True)
