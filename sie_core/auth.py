@@ -30,7 +30,7 @@ class TokenSet:
     """Some tokens.
 
     Args:
-        tokens: They; None and empty ones are passed over.
+        tokens: The tokens; None and empty ones are ignored.
         compare: Compares two hashes.
     """
 
@@ -94,7 +94,7 @@ class Auth:
             authorization: The values of its header.
 
         Raises:
-            InferenceError: `UNAUTHORIZED`: it has no token, or one that is unknown.
+            InferenceError: `UNAUTHORIZED`: it has no token, or an unknown one.
         """
         if not self.on or path in PROBES or (self._exempt and is_operational(path)):
             return

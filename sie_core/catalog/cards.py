@@ -101,7 +101,7 @@ def _read(file: Path, shape: type[Any]) -> Any:
 
 
 def _fault(error: ValueError | RecursionError) -> str:
-    """Say where the JSON is wrong, without the parser's message: it may quote the file, which clients must not read."""
+    """Locate the fault in the JSON, without the parser's message, which may quote the file: clients must not see it."""
     match error:
         case json.JSONDecodeError():
             return f"see line {error.lineno}, column {error.colno}"

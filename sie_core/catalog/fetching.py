@@ -33,7 +33,7 @@ def fetch_model(
 
     Args:
         resolved: The model.
-        chain: Where weights come from.
+        chain: Source of the weights.
         plugins: Their families may serve the model.
         device: Device of the load.
         progress: Called with the progress of a download.

@@ -73,7 +73,7 @@ class Lease:
         self._leases: Leases | None = leases
 
     def release(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         leases, self._leases = self._leases, None
         if leases is not None:
             leases._released()

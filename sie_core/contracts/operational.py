@@ -1,4 +1,4 @@
-"""The paths that tell how a server does: one list for all who treat them apart."""
+"""The paths that report a server's state; one list for all code that treats them specially."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROBES: Final = frozenset({"/healthz", "/livez", "/readyz", "/ping"})
 They wait for nothing and need no token, because orchestrators have none.
 """
 _OPERATIONAL: Final = re.compile(r"/health|/metrics|/ws/.*|/tei/.+/health")
-"""They tell models, workers and problems. The last is the one below a model; `/tei/health` is a model's own path."""
+"""They report models, workers and problems. The last is the one below a model; `/tei/health` is a model's own path."""
 
 
 def is_operational(path: str) -> bool:

@@ -42,7 +42,7 @@ class CpuProbe:
     """Finds the one CPU device and measures memory, by the tightest cgroup limit of the process, else by the machine.
 
     Args:
-        root: Where `/proc` and `/sys` are.
+        root: The parent of `/proc` and `/sys`.
     """
 
     kind = "cpu"

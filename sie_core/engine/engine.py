@@ -99,7 +99,7 @@ class Engine:
         await self.preload.run()
 
     async def close(self) -> None:
-        """Stop everything: what is still in flight answers `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
+        """Stop everything: requests in flight answer `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
         self.admission.closed_because = "the engine is closed"
         self.preload.cancel()
         self.sightings.close()
@@ -116,7 +116,7 @@ class Engine:
         self.residency.close()
 
     def follow(self, catalog: Catalog) -> None:
-        """Serve another snapshot from now on; models that are loaded are brought in line beside their requests."""
+        """Serve another snapshot from now on; loaded models are rolled out while requests go on."""
         before = self.catalog
         self._adopt(catalog if self.hub is None else with_found(catalog, self.hub.found))
         catalog = self.catalog
@@ -175,7 +175,7 @@ class Engine:
         return cast("Tokens", await self._ask_tokenizer(request))
 
     async def decode(self, request: DecodeRequest) -> Sequence[str]:
-        """Write the texts of tokens; `INVALID_INPUT` where the model's family has no way back from tokens."""
+        """Decode tokens to texts; raises `INVALID_INPUT` if the model's family cannot decode."""
         return cast("Sequence[str]", await self._ask_tokenizer(request))
 
     async def load(self, model: str, lora: str | None = None) -> None:
@@ -228,7 +228,7 @@ class Engine:
         return [report.as_dict() for report in self.installed.reports_now()]
 
     def health(self) -> Health:
-        """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
+        """Report what is wrong: with the device for liveness; also with preload and admission for readiness."""
         live = self.pipeline.problem() or self.residency.problem()
         failing = self.pipeline.device.health.scheduler_problem()
         ready = live or self.admission.closed_because or self.preload.problem or failing
@@ -237,7 +237,7 @@ class Engine:
         return Health(live, ready, (*notes, *self.registry.failing(), *self.lifecycle.notes(), *self.pipeline.notes()))
 
     def status(self) -> EngineStatus:
-        """Tell the state of the device, of every queue, model and load; waits for nothing."""
+        """Report the state of the device, and of every queue, model and load; never waits."""
         cost, nbytes = self.pipeline.held()
         return EngineStatus(
             device=self.device,

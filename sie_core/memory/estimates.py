@@ -1,4 +1,4 @@
-"""Estimates what a load will take of the device's memory, and keeps what it took."""
+"""Estimates the device memory of a load, and remembers what it took."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Estimates:
     """The memory that the models of one device take, in bytes: estimated before each load, measured by it.
 
     Args:
-        device: Where they are loaded. On a CPU floating-point weights are estimated as float32.
+        device: Device of the load. On a CPU floating-point weights are estimated as float32.
     """
 
     def __init__(self, device: Device) -> None:
@@ -47,7 +47,7 @@ class Estimates:
         """Record how much a load took; return the bytes of the model.
 
         Args:
-            model: The model, as it was loaded.
+            model: The loaded model.
             grown: Growth of the device's use in bytes; None if the probe cannot tell.
             weights: Bytes of the weights from the adapter's facts; 0 if unknown.
             need: The estimate before the load.

@@ -80,7 +80,7 @@ class Loads:
             self.reserved -= expected_bytes
 
     def found_room(self, load: Load, waited_s: float) -> None:
-        """Learn how long a load waited for room once it was its turn.
+        """Learn how long a load waited for room after its turn had come.
 
         The wait counts up to the time that the load takes. Longer waits are not learned: they come from clients that
         were asked to retry too late, and learning them would delay the next clients even more.
@@ -88,7 +88,7 @@ class Loads:
         self._room_s += ROOM_SHARE * (min(waited_s, load.expected_s) - self._room_s)
 
     def turn_s(self, who: str) -> float:
-        """Predict in how many seconds a load is at work: after those before it, all if it is not listed."""
+        """Predict the seconds until a load is at work: after those before it, after all if it is not listed."""
         left_s, now = self._room_s, self._clock()
         for each in takewhile(lambda each: each.who != who, self._loads):
             if each.at_work_since is None:

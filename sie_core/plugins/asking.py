@@ -33,7 +33,7 @@ def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) 
 
     Args:
         load: Returns the plugin, usually by importing it.
-        module: What its entry point names, for messages.
+        module: Target of its entry point, for messages.
         who: The plugin's name for the log.
         trace: Log every hook call.
 

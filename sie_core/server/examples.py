@@ -1,4 +1,4 @@
-"""The commands by which a newcomer asks a model that is here."""
+"""Commands for a first request to a model that is here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sie_core.contracts import ModelInfo
 from sie_core.serving.announcement import Announcement
 
 MOST_TOLD = 3
-"""Models that are told of."""
+"""Models that are mentioned."""
 
 
 def announcement(url: str, known: Iterable[ModelInfo], default: str, *, needs_token: bool) -> Announcement:

@@ -25,7 +25,7 @@ DIMS = 32
 
 
 def each_row_is_cast_alone(dtype: OutputDtype) -> None:
-    """A row of a matrix is cast as the row by itself; leading axes stay, the array given is untouched."""
+    """A row of a matrix is cast like the row alone; leading axes stay, the given array is not modified."""
     rows = np.random.default_rng(0).standard_normal((5, 32)).astype(np.float32)
     rows[2] = 0.0
     before = rows.copy()
@@ -58,7 +58,7 @@ def it_makes_what_it_says(postprocessor: Postprocessor) -> None:
 
 
 def it_leaves_its_source_alone(postprocessor: Postprocessor) -> None:
-    """The output it is given stays as it is: it may leave too."""
+    """The given output is not modified: it may be returned too."""
     given = _output(postprocessor.source)
     before = deepcopy(given)
     postprocessor.create({}, DIMS).convert(given, "query")
@@ -85,7 +85,7 @@ def _output(kind: OutputType) -> ItemOutput:
 
 
 def devices_are_of_its_kind(probe: DeviceProbe) -> None:
-    """Every device is of the probe's kind, with an index of its own."""
+    """Every device is of the probe's kind, with its own index."""
     devices = probe.devices()
     assert all(device.kind == probe.kind for device in devices), f"a device is not of kind {probe.kind!r}"
     indices = [device.index for device in devices]

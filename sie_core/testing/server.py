@@ -33,7 +33,9 @@ class Served:
     engine: Engine
     """Read its `metrics`; its other methods belong to `loop`."""
     loop: asyncio.AbstractEventLoop
-    """The server's, on a thread of its own: `asyncio.run_coroutine_threadsafe(engine.load("acme/letters"), loop)`."""
+    """The server's event loop, on its own thread: `asyncio.run_coroutine_threadsafe(engine.load("acme/letters"),
+    loop)`.
+    """
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def serving(*, timeouts: Timeouts = DEFAULT_TIMEOUTS, **settings: Any) -> Iterat
 
     Args:
         timeouts: Every wait of the engine; a test may shorten some.
-        settings: Settings by their field, over those of the environment: `serving(preload_models=("acme/letters",))`.
+        settings: Settings by field, which override the environment: `serving(preload_models=("acme/letters",))`.
 
     Raises:
         PluginError: The installed plugins cannot be used together.

@@ -1,7 +1,8 @@
-"""The weight cache on a local disk: what it holds, how much room it has, and which repositories it removes.
+"""The weight cache on a local disk: its content, its free space, and the choice of repositories to remove.
 
 Several processes share the folder. The longest unused repository is removed first, and none that a process uses. A
-removal renames a repository before it unlinks the files: open files stay readable, and nobody finds half a repository.
+removal renames a repository before it unlinks the files: open files stay readable, and no process finds half a
+repository.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class DiskCache:
         """Pull a repository: one process at a time, a few pulls at once. Removes what dead processes left behind.
 
         Raises:
-            ModelLoadError: `STORAGE` where the cache cannot be written to; `TIMEOUT`.
+            ModelLoadError: `STORAGE` if the cache cannot be written to; `TIMEOUT`.
         """
         repo = hub_layout.repo_folder(self.folder, repo_id)
         with contextlib.ExitStack() as held:
@@ -303,7 +304,7 @@ def _size(folder: Path) -> int:
 
 
 def _remove_abandoned(repo: Path, locks: Path) -> None:
-    """Remove what dead processes left of their pulls, but neither resumable files nor any that may still be written.
+    """Remove leftovers of dead processes' pulls, except resumable files and files that may still be written.
 
     The caller holds the lock of pulls, so only other clients of the Hub may be at work here, which lock each blob.
 

@@ -55,7 +55,7 @@ class Proofs:
         self._lock = threading.Lock()
 
     def faults(self, folder: Path, weights: tuple[str, ...] = SAFETENSORS, *, again: bool = False) -> dict[str, str]:
-        """Return the wrong files of a snapshot by name, each with what is wrong.
+        """Return the wrong files of a snapshot by name, each with its fault.
 
         Args:
             folder: The snapshot.
@@ -97,7 +97,7 @@ class Proofs:
 def expectations(
     folder: Path, record: Record | None = None, weights: tuple[str, ...] = SAFETENSORS
 ) -> dict[str, Expected]:
-    """Return the expected files of a snapshot: those a model is served from, and those that are listed."""
+    """Return the expected files of a snapshot: those a model is served from, and the listed ones."""
     record = record or read_record(folder)
     listed = record.files or _listed(folder)
     there = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir())

@@ -34,7 +34,7 @@ class BundlesWatch:
 
     Args:
         folder: A folder for each bundle, with its file.
-        stamp: Of the folder before what is in force was read.
+        stamp: Stamp of the folder before the bundles in force were read.
         replace: Puts the bundles of a changed folder in force; called on a thread of its own.
         counted: Called with what became of each change: `applied` or `refused`.
     """

@@ -18,7 +18,7 @@ class ModelStatus:
     state: str
     """`available`, `fetching`, `queued`, `loading`, `ready`, `draining`, `unloading` or `failed`."""
     serves: bool = True
-    """False for a standby that is being loaded, and for one that was replaced or removed and still holds something."""
+    """False for a standby that is being loaded, and for a replaced or removed model that still holds memory."""
     leases: int = 0
     """Leases that requests, batches and loads of LoRA adapters hold; it is not unloaded before they are released."""
     memory_bytes: int | None = None
@@ -82,7 +82,7 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One worker behind a gateway, as it last said."""
+    """One worker behind a gateway, as of its last heartbeat."""
 
     name: str
     healthy: bool
@@ -148,5 +148,5 @@ class WatchableBackend(Protocol):
     """An `InferenceBackend` that has a device of its own."""
 
     def status(self) -> EngineStatus:
-        """Tell the status of now. Called on the event loop, often; measures nothing and waits for nothing."""
+        """Return the current status. Called on the event loop, often; measures nothing and waits for nothing."""
         ...

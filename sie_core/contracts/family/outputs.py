@@ -103,7 +103,7 @@ class ItemOutput:
     normalized: bool = False
     """Whether `dense` has unit length; shortened to a Matryoshka size, it is brought back to it."""
     refused: InferenceError | None = None
-    """Why there is no output: the request of this item fails, alone and at once.
+    """Why there is no output: only the request of this item fails, at once.
 
     An exception of `finish`, by contrast, fails the whole batch, which is then run again in parts.
     """

@@ -1,4 +1,4 @@
-"""References for `sie verify`: libraries that compute, on the same weights, what the engine returns."""
+"""References for `sie verify`: libraries that compute the engine's outputs on the same weights."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ class ReferenceModel(ABC):
             served: How the engine serves the model: its notes, its length.
 
         Raises:
-            NoReferenceError: The library cannot, or a comparison would say nothing: it is the one that serves.
+            NoReferenceError: The library cannot, or a comparison would be meaningless because the library itself
+            serves.
             ImportError: A package is missing.
         """
 
     @abstractmethod
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Answer `task` as the library does, each item by itself; `task.options` are the profile's own.
+        """Answer `task` as the library does, each item separately; `task.options` are the profile's own.
 
         Raises:
-            NoReferenceError: The library does not do what the task asks for.
+            NoReferenceError: The library does not support the task.
         """
 
     def similarity(self, query: ItemOutput, document: ItemOutput) -> float | None:

@@ -32,7 +32,7 @@ class DeviceHealth:
     _scheduler_failed_at: float = 0.0
 
     def problem(self) -> str | None:
-        """Say why only a restart helps: the device is lost, its thread is dead, or what it is at hangs."""
+        """Explain why only a restart helps: the device is lost, its thread is dead, or its current call hangs."""
         if self.death is not None:
             return self.death
         now = self.clock()
@@ -46,7 +46,7 @@ class DeviceHealth:
         return next(filter(None, hung), None)
 
     def scheduler_problem(self) -> str | None:
-        """Say that the scheduler fails and nothing runs."""
+        """Report that the scheduler fails and nothing runs."""
         # A while after the last failure new requests are welcome, and try it again.
         if self._scheduler_failures < SCHEDULER_FAILURES or self.clock() - self._scheduler_failed_at > self.stall_s:
             return None

@@ -1,4 +1,4 @@
-"""Checks a request against a loaded model, and makes the adapter's `Task` and the plan of its outputs of it.
+"""Checks a request against a loaded model, and derives the adapter's `Task` and the plan of its outputs.
 
 The client's values override the profile's `runtime`, which overrides the defaults.
 """
@@ -38,13 +38,13 @@ def resolve_task(
     """Check a request against the model it names.
 
     Args:
-        request: What a client asks for.
+        request: The client's request.
         model: The model it names.
         dtypes: The values of `output_dtype`.
         every_option: The names of all families' options.
 
     Raises:
-        InvalidInput: Names the field in `param`, the value, and what the model has.
+        InvalidInput: Names the field in `param`, the value, and the model's alternatives.
     """
     facts = model.facts
     served = served_operations(facts.operations)

@@ -39,7 +39,7 @@ from sie_core.memory.estimates import Estimates
 log = logging.getLogger(__name__)
 
 LOADS_REMEMBERED = 16
-# How much longer a load is waited for than it was predicted to take at most, as a share.
+# How much longer than its longest prediction a load is waited for, as a share.
 ERROR_SHARE = 0.25
 # Longest predicted first load, in seconds, that a request waits for: predictions from other models' loads are poor.
 GUESSED_S = 0.5
@@ -143,7 +143,7 @@ class Lifecycle:
         return [f"{model}: {problem}" for model, download in downloads if (problem := download.problem())]
 
     def _ready(self, record: ModelRecord, *, waited: bool = False) -> LoadedModel | None:
-        # Return a loaded model, or start its load. A failed load is told to who waited for it, and to all until it
+        # Return a loaded model, or start its load. A failed load is reported to its waiters, and to all until it has
         # cooled down.
         now, failure = self.clock(), record.failure
         if record.state is State.FAILED and failure is not None and (waited or not failure.may_retry(now)):

@@ -215,7 +215,7 @@ class LoraLoader:
         """Load the adapter `name`, declared or a repository. Unused models and adapters are evicted for it.
 
         Raises:
-            ModelLoadError: With the failure's class; `OOM` where no room could be made.
+            ModelLoadError: With the failure's class; `OOM` if no room could be made.
             OutOfDeviceMemory: The device had no room after all.
             DeviceLost: The device is lost until a restart; every request is refused.
         """

@@ -95,9 +95,9 @@ class Residency:
         """Load something onto the device once there is room; evict what the memory manager names for it.
 
         Args:
-            who: What is loaded, for logs and errors.
+            who: Name of the load, for logs and errors.
             need: Estimates its memory. Called when its turn comes, because loads before it improve the estimate.
-            load: Loads it. Called once more where memory lacked and something could be evicted.
+            load: Loads it. Called once more if memory ran out and something could be evicted.
             expected_s: What `load` is expected to take.
             model: For a LoRA adapter, the id of its model, which therefore stays.
 
@@ -134,7 +134,7 @@ class Residency:
             return True
 
     async def relieve(self) -> None:
-        """Evict idle models, and what the manager names under pressure. A load under way makes room itself."""
+        """Evict idle models, and those that the manager names under pressure. A load under way makes room itself."""
         memory = await self._measure()
         if self._making_room:
             return
@@ -189,7 +189,7 @@ class Residency:
         return Placed(result, grown if mine.alone else None, need)
 
     async def _load_twice(self, who: str, model: str, load: Callable[[], Awaitable[Result]]) -> Result:
-        # Load; where memory lacks, evict one resident and load once more.
+        # Load; if memory runs out, evict one resident and load once more.
         for first in (True, False):
             try:
                 return await load()
@@ -232,7 +232,7 @@ class Residency:
         return True
 
     async def _ask_for_room(self, need: Need, keep: Container[str | None] = ()) -> tuple[DeviceMemory, Room]:
-        # Ask the memory manager for room beside the loads at work, without the residents of `keep`.
+        # Ask the memory manager for room during the loads at work, without the residents of `keep`.
         memory, wanted = await self._measure(), need.bytes + self.loads.reserved
         held = [each.held for name, each in self._residents().items() if name not in keep]
         return memory, self._manager.make_room(wanted, memory, held, self._clock())

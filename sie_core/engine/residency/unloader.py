@@ -57,7 +57,7 @@ class Unloader:
 
         Args:
             record: The model's.
-            wait_s: How long it may stay in use; beyond it the model serves on. None for no limit.
+            wait_s: How long it may stay in use; afterwards the model goes on serving. None for no limit.
             evict: Whether it makes room for others; requests then wait and have it loaded again.
 
         Returns:
