@@ -19,7 +19,7 @@ from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import DESCRIBED, DISENTANGLED, BuiltRunner
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.specs import RUNNERS
-from tests.pytorch.forward.test_halves import write_as
+from tests.pytorch.forward.test_half_precision import write_as
 
 from sie_core.contracts import preempted_by
 from tests.cpu.conftest import LIMIT

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One build of the kernels: what it rounds to and which flags a processor must have to run it."""
+    """One build of the kernels: its precision, and the flags that a processor needs to run it."""
 
     isa: str
     precision: str

@@ -63,7 +63,7 @@ def _moved(source: object, norm: Norm | None, other: FusedLinear) -> torch.Tenso
     if norm is not None:
         before = torch.zeros_like(bias) if norm.bias is None else norm.bias
         norm.bias = before + bias
-        shift = norm.bias.float() - before.float()  # as it was rounded
+        shift = norm.bias.float() - before.float()  # with the rounding of the moved bias
     source.bias = None
     own = 0 if other.bias is None else other.bias.float()
     other.bias = (own - shift @ other.weight.float()).to(bias.dtype)

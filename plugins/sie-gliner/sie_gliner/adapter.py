@@ -18,13 +18,13 @@ from sie_gliner.text.rows import Row, RowMaker
 from sie_gliner.text.showing import show_tokens
 
 Pass = tuple[list[int], Results]
-"""The places of the units of a pass, and what it gave."""
+"""The indices of the units of a pass, and its result."""
 
 DEVICE_PADDING = 2048
 """Words of padding that cost an accelerator no more than another pass does, which starts some hundred kernels; an
 estimate."""
 BLANK = "blank"
-"""The key of units without a row: of texts without words, of which the model is not asked."""
+"""The key of units without a row: texts without words, for which the model does not run."""
 
 
 class GlinerExtractor(Adapter):

@@ -37,7 +37,7 @@ def sie_model_folders() -> list[Path]:
 
 @hookimpl
 def sie_settings() -> list[PluginSetting]:
-    """Register where gliner is."""
+    """Register the reference if gliner is installed."""
     return [PYTHON]
 
 

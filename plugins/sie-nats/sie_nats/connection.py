@@ -23,11 +23,11 @@ from sie_nats.client import DirectClient, Take
 from sie_nats.options import Options
 
 OPEN_S = 5.0
-"""How long the first connection may take."""
+"""Timeout of the first connection in seconds."""
 API_S = 5.0
-"""How long the broker may take to answer a question about streams, consumers and stores."""
+"""Timeout of a request to the broker about streams, consumers and stores, in seconds."""
 STALE_S = 2.0
-"""A connection without a round trip for so long is made anew."""
+"""A connection without a round trip for this many seconds is replaced."""
 STEPS = 4
 ANSWER_S = 3600
 """The client's own bound on an answer, which the watchdog is ahead of."""
@@ -55,7 +55,7 @@ class Connection:
         self._on_state: Callable[[ConnectionState], None] = lambda _: None
         self._state: ConnectionState = "closed"
         self._asked: dict[str, asyncio.Future[None]] = {}
-        """Questions on their way, by their subjects in lower case; done where the broker refuses one."""
+        """Requests in flight, by their subjects in lower case; resolved if the broker refuses one."""
 
     @property
     def state(self) -> ConnectionState:
@@ -116,7 +116,7 @@ class Connection:
         self._on_state("connected")
 
     async def close(self) -> None:
-        """Send what was handed over, then disconnect."""
+        """Send the pending messages, then disconnect."""
         if self._state == "closed":
             return
         self._state = "closed"
@@ -157,7 +157,7 @@ class Connection:
             self._client.send_now(subject, payload, reply, headers)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside; it ends with the connection."""
+        """Run a background task; it ends with the connection."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -249,7 +249,7 @@ class Connection:
             await asyncio.sleep(CHECK_S)
             try:
                 served = await self._look(served)
-            except Exception:  # without this task a connection that hangs would be noticed by nobody
+            except Exception:  # without this task, a hanging connection would go unnoticed
                 log.exception("the connection to %s could not be looked at; it is tried again", self.options.url)
 
     async def _look(self, served: asyncio.StreamWriter | None) -> asyncio.StreamWriter | None:
@@ -274,7 +274,7 @@ class Connection:
             return False
         asked = asyncio.create_task(self._client.flush(ANSWER_S))
         try:
-            # In steps: where this process itself stood still, the answer that came meanwhile is read before the next.
+            # In steps: if this process itself stalled, an answer that arrived meanwhile is read before the next.
             for _ in range(STEPS):
                 if (await asyncio.wait((asked,), timeout=STALE_S / STEPS))[0]:
                     break
@@ -286,7 +286,7 @@ class Connection:
         return not self._client.is_connected
 
     def _abort(self) -> None:
-        """Drop the socket with what it has not sent. nats-py would wait for it without end."""
+        """Drop the socket with its unsent data; nats-py would wait for it forever."""
         if (writer := self._writer()) is not None:
             writer.transport.abort()
 

@@ -50,13 +50,13 @@ def told(url: str, key: str) -> Iterator[None]:
 
 
 def unavailable(url: str, why: str) -> ObjectStoreError:
-    """Say that a store cannot be reached, or fails."""
+    """Make the error for a store that cannot be reached, or fails."""
     endpoint = ENDPOINTS.get(_scheme(url), "")
     return ObjectStoreError("UNAVAILABLE", f"{url} cannot be reached ({why}): check the endpoint{endpoint}, or wait")
 
 
 def conflict(url: str, key: str) -> ObjectStoreError:
-    """Say that the condition of a write does not hold."""
+    """Make the error for a failed condition of a write."""
     return ObjectStoreError("CONFLICT", f"{url}: {key} was written by another meanwhile: read it again")
 
 

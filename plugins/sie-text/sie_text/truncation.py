@@ -38,13 +38,13 @@ def too_long(
     """Word that a text may not be cut, or not enough.
 
     Args:
-        where: The field.
+        where: Name of the field.
         model: The model's name.
-        tokens: How many it has; with `more`, it has as many at least: not all were counted.
-        limit: How many it may have.
-        part_of: What it is counted with, such as `the pair`.
+        tokens: Number of tokens; with `more`, a lower bound: not all were counted.
+        limit: Bound on the tokens.
+        part_of: The whole that it is counted with, such as `the pair`.
         more: See `tokens`.
-        kept: Whether it is one that is never cut, so that to allow truncation does not help.
+        kept: Whether it is never cut, so that allowing truncation does not help.
     """
     counted = f"{where}: {part_of} it is part of has" if part_of else f"{where} has"
     counted = f"{counted} more than {tokens}" if more else f"{counted} {tokens}"

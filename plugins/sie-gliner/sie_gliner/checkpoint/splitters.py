@@ -26,7 +26,8 @@ def make_splitter(name: str) -> Splitter:
     """Make a splitter that several threads may call.
 
     Raises:
-        ModelLoadError: `CONFIG`: there is none of that name that fetches nothing. `DEPENDENCY`: its package is missing.
+        ModelLoadError: `CONFIG`: no splitter of that name exists that fetches nothing. `DEPENDENCY`: its package is
+        missing.
     """
     if name == "whitespace":
         return split_at_spaces
@@ -50,7 +51,7 @@ def split_at_spaces(text: str) -> Iterator[Word]:
 
 
 def _found_in_turn(tokenize: Callable[[str], Iterable[str]]) -> Splitter:
-    """Look each word up in the text after the one before; what is not there as such is left out."""
+    """Find each word in the text after the one before; words that do not occur literally are left out."""
 
     def split(text: str) -> Iterator[Word]:
         end = 0

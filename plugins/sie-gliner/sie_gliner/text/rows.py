@@ -49,13 +49,13 @@ class Row:
 
     @property
     def words(self) -> int:
-        """How many words the window has."""
+        """Number of words of the window."""
         return len(self.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one window holds."""
+    """Size of one window."""
 
     words: int
     """Words of text."""
@@ -149,7 +149,7 @@ class RowMaker:
         )
 
     def _places(self, counts: Ids) -> Ids:
-        """Number the tokens that stand for each word: the first, the last, or all of it."""
+        """Number the tokens that represent each word: its first, its last, or all."""
         numbers = np.repeat(np.arange(1, len(counts) + 1), counts)
         if self.pooling in {"mean", "max"}:
             return numbers

@@ -54,7 +54,7 @@ class DriverMemory:
 
             pynvml.nvmlInit()
         except Exception:
-            self._failed = True  # no driver library, or one that does not fit the driver: it will not come later
+            self._failed = True  # no driver library, or one that does not match the driver: that will not change
             raise
         failure: Exception = LookupError("NVML lists no such device")
         for by, address in _addresses(properties):

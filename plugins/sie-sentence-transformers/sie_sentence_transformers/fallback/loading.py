@@ -1,4 +1,4 @@
-"""Has sentence-transformers load a model, from local safetensors alone, and sets how long its texts may be."""
+"""Has sentence-transformers load a model, only from local safetensors, and limits the length of its texts."""
 
 from __future__ import annotations
 

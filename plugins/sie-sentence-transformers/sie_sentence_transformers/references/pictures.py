@@ -57,7 +57,7 @@ class Pictures(ReferenceModel):
         return cls(Layout(context, served) if context.card.modules else Plain(context))
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Encode each text or picture by itself.
+        """Encode each text or picture separately.
 
         Raises:
             NoReferenceError: The profile has an option that the library does not do.

@@ -37,7 +37,7 @@ class _Text:
     shortened: bool = False
     """Whether its middle was cut out before it was tokenised."""
     around: tuple[int, int] = (0, 0)
-    """How many of its first and of its last tokens are a prompt's."""
+    """Number of its first and of its last tokens that belong to a prompt."""
 
 
 class PairPreparation:
@@ -73,7 +73,7 @@ class PairPreparation:
         self._template = template
 
     def score_sequences(self, items: Sequence[Item], task: Task) -> Iterator[TokenSequence]:
-        """Make one sequence a document, as they are asked for, with the task's query.
+        """Make one sequence per document, lazily, with the task's query.
 
         Raises:
             InvalidInput: A text is missing or too long, or an option is wrong.
@@ -154,7 +154,7 @@ class PairPreparation:
         """Join two texts, cut to the length of `task`; `cuts` is the field a client would shorten.
 
         Raises:
-            InvalidInput: The pair has no token, is too long where cutting was refused, or cannot be cut enough.
+            InvalidInput: The pair has no token, is too long while truncation is refused, or cannot be cut enough.
         """
         limit = self._lengths.choose(task)
         tokens = self._frame.framing + len(first.ids) + len(second.ids)
@@ -207,7 +207,7 @@ class PairPreparation:
         """Cut a text that is too long, its document alone.
 
         Raises:
-            InvalidInput: It has no token, is too long where cutting was refused, or the words around the document
+            InvalidInput: It has no token, is too long while truncation is refused, or the words around the document
                 leave no room for it.
         """
         limit, ids = self._lengths.choose(task), written.ids

@@ -69,14 +69,15 @@ def heed_auto_map(
         context: Whose profile may have it ignored (`auto_map: ignore`), and whose model may trust it.
         config: As for `own_class`, and so are `heads`.
         heads: See above.
-        runs: Where trusted code runs.
+        runs: Places where trusted code runs.
         file: What states the config, for the message.
 
     Returns:
-        The note for operators, under `auto_map`, where code is ignored or run; else nothing.
+        The note for operators, under `auto_map`, if code is ignored or run; else nothing.
 
     Raises:
-        OwnCodeError: The class is neither known nor ignored, nor trusted and run `here`; or it is ignored and trusted.
+        OwnCodeError: The class is neither known nor ignored, nor trusted and run `here`; or it is both ignored and
+        trusted.
     """
     name = own_class(config, *heads)
     if name is None:

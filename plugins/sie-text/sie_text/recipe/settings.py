@@ -85,7 +85,7 @@ class SpladeSettings:
     activation: Literal["relu", "log1p_relu"] = "relu"
     """`log1p_relu` takes the logarithm twice (arXiv 2504.14839)."""
     max_active_dims: int | None = None
-    """How many of the largest weights a vector keeps; None keeps all."""
+    """Number of largest weights that a vector keeps; None keeps all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class MultivectorSettings:
     """Whether the first token gets no vector."""
     expansion: ExpansionSettings | None = None
     markers: tuple[str, ...] = ()
-    """Prompts of formats older than sentence-transformers' own, the first word of which is one token."""
+    """Prompts of formats older than sentence-transformers' own; their first word is one token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Recipe:
     head: tuple[HeadSettings, ...] = ()
     """The steps after the pooling."""
     truncate_dim: int | None = None
-    """The size sentence-transformers cuts every dense embedding to, where the files say so."""
+    """The size to which sentence-transformers cuts every dense embedding, if the files state one."""
     declared: bool = True
     """False if the folder has no `modules.json` and the default of sentence-transformers applies."""
     sparse: SpladeSettings | TokenWeightSettings | None = None

@@ -1,4 +1,4 @@
-"""Texts to token ids exactly as the reference libraries give them, and what clients are shown of tokens.
+"""Converts texts to token ids exactly as the reference libraries do, and lists tokens for clients.
 
 - `load_tokenizer` builds the `TextTokenizer` of a checkpoint
 - `obey_file` has a tokenizer that another library built follow `tokenizer.json`

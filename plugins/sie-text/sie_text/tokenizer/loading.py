@@ -129,7 +129,7 @@ def text_tokenizer(
 
     Raises:
         ModelLoadError: `CORRUPT`: it cannot tokenise.
-        NotUnderstoodError: It frames texts in a way of its own.
+        NotUnderstoodError: It adds special tokens in an unknown way.
     """
     core, limit = origin.backend_tokenizer, origin.model_max_length
     saved = (core.truncation or {}).get("max_length")
@@ -201,7 +201,7 @@ def _text_tokenizer(
 
 
 def _register(core: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
-    """Have a prompt's marker be one token, where the vocabulary has it and the tokenizer would take it apart.
+    """Make a prompt's marker one token, if the vocabulary has it and the tokenizer would split it.
 
     PyLate and Stanford's ColBERT put `[unused0]` or `[Q] ` before a text as an id. Each marker is looked for whole and
     up to its first space, as sentence-transformers does.

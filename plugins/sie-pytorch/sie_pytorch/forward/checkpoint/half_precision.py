@@ -73,7 +73,7 @@ def widen_small_weights(model: Any) -> bool:
 
 @contextmanager
 def widened(model: nn.Module, mapped: MappedFiles) -> Iterator[None]:
-    """Upcast the half-precision weights of `model` to float32 inside the block, those of one layer at a time.
+    """Upcast the half-precision weights of `model` to float32 inside the block, one layer at a time.
 
     A layer's weights are upcast when it is called and are views of the files again once it returned. The pages they
     were read from are given back then, whatever their precision: the model is never in memory as a whole. Weights
@@ -102,7 +102,7 @@ def _layers(model: nn.Module) -> list[nn.Module]:
 
 
 class _Upcast:
-    """Weights that are float32 between `begin` and `end`, and what they were before."""
+    """Weights that are float32 between `begin` and `end`, and their earlier values."""
 
     def __init__(self, weights: Iterable[nn.Parameter], mapped: MappedFiles) -> None:
         self._weights = list(weights)

@@ -50,9 +50,9 @@ class MappedFiles:
         return cls(tuple(found), tuple(found.values()))
 
     def release(self, weights: Iterable[torch.Tensor]) -> None:
-        """Give back the pages of those `weights` that are views of the files, and touch no others.
+        """Release the pages of those `weights` that are views of the files, and touch no others.
 
-        They stay as they are: who reads one again has it read from the file again. They must never have been written.
+        They stay valid: the next access reads them from the file again. They must never have been written.
         """
         for weight in weights:
             start, stop = weight.data_ptr(), weight.data_ptr() + weight.nbytes
@@ -67,10 +67,10 @@ UNMAPPED = MappedFiles()
 
 
 def outside_heap(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Allocate zeros in a mapping of their own, for what is large and made while the heap is in use.
+    """Allocate zeros in a separate mapping, for large tensors made while the heap is in use.
 
     glibc up to 2.37 reuses few of the holes that aligned blocks leave: weights that are cast and rearranged one by one
-    in the heap leave as much again behind.
+    in the heap leave their size again in holes.
 
     Raises:
         MemoryError: The system has no room.

@@ -18,7 +18,7 @@ class RunnerInfo:
     name: str
     """The name of its `RunnerSpec`, or `padded`; `padded (equal lengths)` where padding changes the states."""
     reason: str
-    """Why it serves: what it proved, and why those tried before it were refused."""
+    """Why it serves: its proof, and the refusals of those tried before it."""
     precision: str
     """`float32`, `bfloat16` or `float16`, as computed in."""
     model_type: str
@@ -75,5 +75,5 @@ class BuiltRunner:
 
     @torch.inference_mode()
     def pack_low_rank(self, low_rank: LowRank) -> int:
-        """Have the runner pack factors where it does; see `LowRankPacker.pack_low_rank`."""
+        """Have the runner pack factors if it does so; see `LowRankPacker.pack_low_rank`."""
         return self._runner.pack_low_rank(low_rank) if isinstance(self._runner, LowRankPacker) else 0

@@ -56,7 +56,7 @@ class ReferenceStates:
         Args:
             context: Holds the model.
             expands_queries: Whether runners must prove `key_lengths` too.
-            judge: Says what half precision may move beside the states.
+            judge: Judges outputs of half precision in addition to the states.
 
         Raises:
             ModelLoadError: `CONFIG`: it does not turn token ids into one state a token.

@@ -51,7 +51,7 @@ class DebertaLayer:
 
         Args:
             layer: A `DebertaV2Layer`.
-            positions: Those of the model.
+            positions: The model's relative positions.
             dtype: What to compute in.
 
         Raises:
@@ -80,7 +80,7 @@ class DebertaLayer:
         )
 
     def __call__(self, states: torch.Tensor, runs: Sequence[Run], tables: Tables, lora: LoraDelta) -> torch.Tensor:
-        """Run `[rows, hidden]`; what comes after the last run is computed along, and unread."""
+        """Run `[rows, hidden]`; rows after the last run are computed too, and never read."""
         joined = self._joined(states, lora(states, QUERY, KEY, VALUE)).view(len(states), 3, self._heads, self._width)
         attended = states.new_zeros(len(states), self._heads * self._width)
         for run in runs:

@@ -135,7 +135,7 @@ def _split(cu_seqlens: torch.Tensor, threads: int) -> list[_Share]:
 
 
 def _taken(layer: torch.nn.Module, positions: RelativePositions, context: RunnerContext) -> DebertaLayer:
-    """Pack one layer, and give back what its weights took."""
+    """Pack one layer, and release its weights."""
     for norm in layer.modules():
         if isinstance(norm, torch.nn.LayerNorm):
             context.cast(norm)

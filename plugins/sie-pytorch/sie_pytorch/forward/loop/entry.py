@@ -49,7 +49,7 @@ class EncoderEntry:
         """Take the modules of `model`, whose layers `row` describes.
 
         Raises:
-            AttributeError: It has no embeddings, or no angles where the row has them.
+            AttributeError: It has no embeddings, or no angles although the row names them.
         """
         self.embeddings = model.get_submodule(row.embeddings)
         self._project: Any = getattr(model, PROJECT, None)
@@ -64,7 +64,7 @@ class EncoderEntry:
         self._accepted = set(inspect.signature(self.embeddings.forward).parameters)
 
     def angles_of(self, kinds: Sequence[str]) -> list[int]:
-        """Say for each layer, by its kind, which of the angles are its own."""
+        """Return each layer's kind of angles, as an index."""
         return [self.kinds.index((kind,)) if (kind,) in self.kinds else 0 for kind in kinds]
 
     @property

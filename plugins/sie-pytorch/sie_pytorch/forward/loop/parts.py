@@ -18,7 +18,7 @@ from sie_pytorch.forward.transfers import Transfers
 
 @dataclass(frozen=True, slots=True)
 class PrepackedParts:
-    """`LoopParts` over weights that oneDNN holds in its own layout."""
+    """`LoopParts` over weights in oneDNN's layout."""
 
     dtype: torch.dtype
     transfers: Transfers

@@ -22,7 +22,8 @@ class PaddedRunner(DrivenModel):
     """
 
     def __init__(self, context: RunnerContext, *, exact: bool = False) -> None:
-        """Have the model attend by PyTorch's fused function, or spelled out where the backend is `eager`.
+        """Have the model attend by PyTorch's fused function, or by transformers' `eager` code if the backend is
+        `eager`.
 
         Args:
             context: What to run.

@@ -44,7 +44,7 @@ class PackedModel(TextAdapter):
         Args:
             runner: From ids to states.
             heads: From states to outputs, each of another kind.
-            device: Where runner and heads are.
+            device: Device of runner and heads.
             threads: CPU threads PyTorch may use.
             gives_types: Whether token types go with the tokens.
 
@@ -86,7 +86,7 @@ class PackedModel(TextAdapter):
             ]
 
     def await_device(self, units: Sequence[Unit], raw: list[Computed]) -> bool:
-        """Wait for what the heads made."""
+        """Wait for the results of the heads."""
         for _, copies in raw:
             for copy in copies:
                 copy.land()

@@ -37,7 +37,7 @@ def runner_for(
         judge: As `build_runner` takes it.
 
     Raises:
-        ModelLoadError: The checkpoint is damaged, or asks for what is not installed.
+        ModelLoadError: The checkpoint is damaged, or needs something that is not installed.
         NotUnderstoodError: transformers has no base model for it that turns token ids into states.
         OutOfDeviceMemory: The device has no room.
     """
@@ -77,5 +77,5 @@ def runner_for(
 
 
 def _asks_for_lora(model: ResolvedModel) -> bool:
-    """Say whether the config declares LoRA adapters, or the profile uses one."""
+    """Return whether the config declares LoRA adapters, or the profile uses one."""
     return bool(model.config.loras) or any(model.profile.runtime.get(name) for name in ("lora", "lora_id"))

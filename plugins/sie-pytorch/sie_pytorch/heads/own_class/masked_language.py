@@ -31,7 +31,7 @@ class MaskedLanguageHead:
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Turn `[tokens, hidden]` into logits `[tokens, vocabulary]`, in the precision of the weights."""
-        # No class reads the ids where it has the states; some ask for their shape.
+        # No class reads the values of the ids if it has the states; some read their shape.
         ids = torch.zeros((1, len(states)), dtype=torch.int64, device=states.device)
         with self._given.holding(states[None].to(self._dtype)):
             logits: torch.Tensor = self._model(input_ids=ids).logits

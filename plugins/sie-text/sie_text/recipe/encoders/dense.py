@@ -26,7 +26,7 @@ LEGACY_POOLING: Mapping[str, PoolingMode] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""The flags older files hold in place of `pooling_mode`; where several are set they concatenate in this order."""
+"""The flags that older files hold instead of `pooling_mode`; if several are set, they concatenate in this order."""
 
 ACTIVATIONS = frozenset(
     f"torch.nn.modules.{name}"
