@@ -27,7 +27,7 @@ def given_tokens(values: Iterable[str]) -> list[str]:
 
 
 class TokenSet:
-    """Some tokens.
+    """A set of tokens.
 
     Args:
         tokens: The tokens; None and empty ones are ignored.
@@ -58,7 +58,7 @@ class Auth:
 
     Args:
         tokens: What clients may have; without any everybody may call.
-        admin: What those may have who change pools. They may do all else, too.
+        admin: Tokens of those who may change pools. They may do everything else, too.
         exempt: Whether operational paths answer everybody.
     """
 
@@ -72,7 +72,7 @@ class Auth:
         """Take the rule of the settings.
 
         Raises:
-            SettingsError: Tokens are wanted, and there are none.
+            SettingsError: Tokens are required, and there are none.
         """
         tokens = [each for each in (_plain(settings.auth_token), *map(_plain, settings.auth_tokens)) if each]
         if settings.auth_mode == "none":

@@ -51,7 +51,7 @@ def request_fields() -> RequestFields:
     """Return the known fields of the request that this task works for.
 
     Raises:
-        LookupError: It works for none.
+        LookupError: It works for no request.
     """
     fields = current_request.get()
     if fields is None:
@@ -62,7 +62,7 @@ def request_fields() -> RequestFields:
 def configure_logging(level: str = "INFO", *, as_json: bool = False, access: AccessLog = "off") -> None:
     """Send every logger of the process to stderr, at `level` and above.
 
-    Libraries that log requests or progress of their own are held at WARNING.
+    Libraries with their own logs of requests or progress are held at WARNING.
 
     Args:
         level: The least level that is logged.

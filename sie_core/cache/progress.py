@@ -1,4 +1,4 @@
-"""How much of a model's weights has been fetched, and whether the fetch still makes progress."""
+"""The progress of fetching a model's weights, and whether it has stalled."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DownloadProgress:
 
 
 class ShownProgress:
-    """Shows one fetch: as a bar on a terminal, else as a line in the log for each tenth or every `EVERY_S`.
+    """Shows one fetch: as a bar on a terminal, otherwise as a line in the log for each tenth or every `EVERY_S`.
 
     Args:
         who: Name of the weights.

@@ -198,7 +198,7 @@ def _read(
 
 
 def _add_folder(configs: dict[str, ModelConfig], found: ModelConfig, problems: list[Problem]) -> None:
-    """Serve a folder of weights under its name, or give its weights to the config of that name that has none.
+    """Serve a folder of weights under its name, or use its weights for the config of that name that has none.
 
     A folder that a config names as its `weights_path` belongs to that config. A folder reachable by two paths is served
     once.

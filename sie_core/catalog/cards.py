@@ -70,7 +70,7 @@ def _module(folder: Path, entry: object) -> ModuleCard:
 
 
 def _module_config(module: ModuleCard, *, own: bool) -> Mapping[str, Any]:
-    # A config.json beside a transformer, or in the root that modules share, is the transformers library's.
+    # A config.json next to a transformer, or in the root that modules share, is the transformers library's.
     names = MODULE_CONFIGS if module.kind == "Transformer" or not own else (*MODULE_CONFIGS, "config.json")
     if module.kind in ROUTERS:
         names = (ROUTER_CONFIG, *names)  # the root may also hold the config of one of its modules

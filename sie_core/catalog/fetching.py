@@ -1,4 +1,4 @@
-"""Finds what the load of a model needs: its weights, their card, and the family that serves it."""
+"""Finds the inputs of a model's load: its weights, their card, and the family that serves it."""
 
 from __future__ import annotations
 

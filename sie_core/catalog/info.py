@@ -25,7 +25,7 @@ def describe(
         resolved: The model.
         facts: The adapter's facts or, before a load, the family's preview of them; None if only the config is known.
         postprocessors: Every registered one, by name.
-        available: Whether its weights are on this machine, or it needs none.
+        available: Whether its weights are on this machine, or it has none.
     """
     config = resolved.config
     declared = _declared_dims(config.tasks)

@@ -18,7 +18,7 @@ LARGE_BYTES: Final = 1 << 20
 PIECE_BYTES: Final = 1 << 18
 """Bytes sent at a time while pacing; a small reply may wait behind that many."""
 GIVES_WAY_S: Final = 0.2
-"""From the last small answer on."""
+"""Pacing lasts this many seconds after the last small reply."""
 BYTES_S: Final = 75e6
 """Bytes a second sent while pacing, per core: about a quarter of a core, over all processes on the way."""
 MOST_CORES: Final = 4
@@ -26,7 +26,7 @@ MOST_CORES: Final = 4
 LATE_S: Final = 0.005
 """How far a late turn may catch up, in seconds: timers fire a millisecond late, on busy cores later."""
 LOOK_S: Final = 0.05
-"""How often a long wait looks whether small answers still come."""
+"""Interval at which a long wait checks whether small replies are still being sent."""
 
 
 class Pacing:

@@ -104,7 +104,7 @@ class CpuPool:
         return True
 
     def close(self, timeout_s: float) -> bool:
-        """Let queued work finish and join the threads; False if one was still at work after `timeout_s`."""
+        """Let queued work finish and join the threads; False if one still ran after `timeout_s`."""
         until = clock() + timeout_s
         self._closing = True
         for _ in self._threads:

@@ -10,7 +10,8 @@ from sie_sdk.errors import ErrorSpec, error_spec
 
 
 class InferenceError(Exception):
-    """A request cannot be answered; `message` is fit for the client: it names who, what, the value and the remedy.
+    """A request cannot be answered; `message` is fit for the client: it names the subject, the fault, the value and the
+    remedy.
 
     Args:
         code: A code of the error table.

@@ -15,5 +15,5 @@ _OPERATIONAL: Final = re.compile(r"/health|/metrics|/ws/.*|/tei/.+/health")
 
 
 def is_operational(path: str) -> bool:
-    """Whether `path` tells how a server does to who may know, as `SIE_AUTH_EXEMPT_OPERATIONAL` says."""
+    """Whether `path` reports a server's state to callers that `SIE_AUTH_EXEMPT_OPERATIONAL` exempts."""
     return _OPERATIONAL.fullmatch(path) is not None

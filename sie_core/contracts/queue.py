@@ -60,7 +60,7 @@ class ConsumerSettings:
     max_deliver: int = 20
     """A message delivered so often is not delivered again; it stays until its age ends."""
     max_in_flight: int = 1_000
-    """Messages delivered and not yet acknowledged, over all who pull."""
+    """Messages delivered and not yet acknowledged, over all consumers."""
     idle_s: float = 300.0
     """A consumer without pulls is removed after this many seconds."""
 
@@ -146,7 +146,7 @@ class Entry:
 
 
 class KeyValue(Protocol):
-    """A small store that all who are connected share.
+    """A small store shared by all connected programs.
 
     A key is tokens of letters, digits, `_`, `-` and `=`, joined by `.`.
 
@@ -195,7 +195,7 @@ class QueueTransport(Protocol):
     """
 
     url: str
-    """Without credentials."""
+    """The URL without credentials."""
     max_payload: int
     """Bytes of the largest message; known once open."""
 
@@ -235,7 +235,7 @@ class QueueTransport(Protocol):
     async def publish(self, work: Work, on_stored: OnStored) -> None:
         """Hand a message to the broker; return without its answer, which `on_stored` takes exactly once.
 
-        A queue answers within a bounded time; else `on_stored` takes `UNAVAILABLE`, and the message may be stored.
+        A queue answers within a bounded time; otherwise `on_stored` takes `UNAVAILABLE`, and the message may be stored.
 
         Raises:
             QueueError: `UNAVAILABLE`, `TOO_LARGE`: nothing was sent, and `on_stored` is not called.
@@ -375,7 +375,7 @@ class QueueTransportFactory:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject is one of a pattern's."""
+    """Whether a subject matches a pattern."""
     wanted, given = pattern.split("."), subject.split(".")
     for position, token in enumerate(wanted):
         if token == ">":

@@ -409,7 +409,7 @@ class InProcessTransport(QueueTransport):
         return counts
 
     async def send(self, subject: str, payload: bytes, reply: str = "") -> None:
-        """Send to whoever is subscribed now."""
+        """Send to the current subscribers."""
         self._fits(payload)
         message, loop = Message(subject, payload, reply), asyncio.get_running_loop()
         for subscription in self._broker.subscriptions:

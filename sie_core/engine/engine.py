@@ -124,7 +124,7 @@ class Engine:
         self.sightings.again()
 
     async def resolve(self, model: str, *, named: bool = False) -> ResolvedModel:
-        """Find a model in the catalog, or else look it up; `named` is whether the operator names it, and not a client.
+        """Find a model in the catalog, otherwise look it up; `named` is whether the operator names it, not a client.
 
         Raises:
             InferenceError: As `Catalog.resolve` and `HubModels.find`.
@@ -195,7 +195,7 @@ class Engine:
                 of_lora.release()
 
     async def unload(self, model: str) -> bool:
-        """Unload a model once its requests are answered, for good unless it is pinned; False if it stays in use."""
+        """Unload a model once its requests are answered, permanently unless it is pinned; False if it stays in use."""
         resolved = self.catalog.resolve(model)
         unloaded = await self.lifecycle.unload(resolved, self.timeouts.asked_unload_s)
         self.preload.again({resolved.id})

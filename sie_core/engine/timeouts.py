@@ -30,20 +30,20 @@ class Timeouts:
     return_s: float = 0.5
     # Longest time after its load that a model is kept for clients that were asked to retry: they may never do so.
     longest_return_s: float = 2.0
-    # How long a load may work on the device before it counts as hung: nothing else can be loaded meanwhile.
+    # Seconds of work on the device after which a load counts as hung: nothing else can be loaded until it ends.
     load_s: float = 600.0
     # How long measuring the device, or freeing its caches, may take: a driver that hangs must not hold up loads.
     measure_s: float = 10.0
-    # How often memory and idle models are looked at with no load waiting.
+    # Interval of looks at memory and idle models while no load waits.
     monitor_s: float = 1.0
-    # How often garbage is collected at most: a pass over a large process stops it for a tenth of a second.
+    # Least interval of garbage collections: a pass over a large process stops it for a tenth of a second.
     collect_again_s: float = 1.0
-    # How long other models are spared after one was evicted because batches lacked memory: a batch that can never fit
+    # How long other models are spared after an eviction because batches ran out of memory: a batch that can never fit
     # must not empty the device.
     spare_s: float = 30.0
     # How long an adapter may take to unload; afterwards its thread is left behind.
     unload_s: float = 30.0
-    # How long a close waits for adapters to unload; the process ends anyway, and frees what they hold.
+    # How long a close waits for adapters to unload; the process ends anyway, which frees their memory.
     close_unload_s: float = 5.0
     # How long a requested unload waits until the model is unused.
     asked_unload_s: float = 60.0

@@ -64,7 +64,7 @@ class CheckedManager:
             return ()
 
     def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
-        """Choose what to unload because an allocation failed; None for none."""
+        """Choose what to unload after a failed allocation; None for none."""
         try:
             chosen = self._manager.out_of_memory(memory, models, now)
             self._known(() if chosen is None else (chosen,), models)

@@ -8,7 +8,7 @@ from sie_core.contracts import Device, ModelCard, ResolvedModel
 from sie_core.memory.weights import weight_bytes
 
 # The most that a load plausibly takes, as a multiple of its weights. Growth beyond it includes imported libraries, or
-# what batches allocated meanwhile.
+# allocations by batches.
 MOST_GROWTH = 1.5
 # Growth that is plausible for a model of any size: buffers, tokenizers.
 SMALL_BYTES = 64 << 20
@@ -31,11 +31,13 @@ class Estimates:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # By id; it counts for the very config it was measured with.
+        # By id; it counts only for the config with which it was measured.
         self._measured: dict[str, tuple[ResolvedModel, int]] = {}
 
     def before(self, model: ResolvedModel, card: ModelCard | None, precision: str) -> Need:
-        """Estimate a load: its last measurement, else the tensors of its files, else the largest of any model."""
+        """Estimate a load: by its last measurement, otherwise by the tensors of its files, otherwise by the largest of
+        any model.
+        """
         if (measured := self._of(model)) is not None:
             return Need(measured, True)
         if card is None:

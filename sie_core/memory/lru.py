@@ -103,7 +103,7 @@ class LeastRecentlyUsed:
         return not model.pinned and not model.uses and self._stayed(model) <= now
 
     def _stayed(self, model: HeldModel) -> float:
-        """Return when a model has stayed as long as it must, if it is not used meanwhile."""
+        """Return the time until which a model must stay, if it is not used again."""
         stay_s = min(model.load_s, self._longest_stay_s)
         idle = float("inf") if model.uses else max(model.last_used, model.loaded_at) + IDLE_SHARE * stay_s
         return max(model.kept_until, min(model.loaded_at + stay_s, idle))

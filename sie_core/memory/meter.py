@@ -80,7 +80,7 @@ class DeviceMemoryMeter:
 
 
 class MemoryThread:
-    """Calls a meter on a thread of its own, because a driver may hang. Used on the event loop.
+    """Calls a meter on a separate thread, because a driver may hang. Used on the event loop.
 
     Args:
         meter: Measures the device.

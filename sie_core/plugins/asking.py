@@ -19,7 +19,7 @@ from sie_core.plugins.faults import told
 from sie_core.plugins.registration import REGISTRATIONS, Malformed, read
 
 Registered = Mapping[str, Sequence[tuple[str, Any]]]
-"""By hook: pairs of a name and the object registered under it."""
+"""Keyed by hook: pairs of a name and the object registered under it."""
 
 logger = logging.getLogger("sie_core.plugins.hooks")
 

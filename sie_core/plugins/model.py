@@ -88,7 +88,7 @@ class PluginSet:
 
     @property
     def other_weights(self) -> tuple[str, ...]:
-        """Patterns of the files with weights, beside safetensors, that some family reads."""
+        """Patterns of weight files other than safetensors that some family reads."""
         patterns = {pattern for family in self.families.values() for pattern in family.weights}
         return tuple(sorted(patterns.difference(SAFETENSORS)))
 

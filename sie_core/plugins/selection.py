@@ -20,7 +20,7 @@ def choose_device(wanted: str, probes: Sequence[DeviceProbe], report: Report) ->
     """Return the device that `auto`, `kind` or `kind:index` names, or raise `PluginError` listing the found ones."""
     kind, _, index = wanted.partition(":")
     found: list[Device] = []
-    # `auto` is the first device of the highest priority that has any; a kind alone is its first.
+    # `auto` is the first device of the highest priority that has any; a kind without an index is its first.
     for probe in sorted(probes, key=lambda probe: (-probe.priority, probe.kind)):
         if wanted == "auto" or probe.kind == kind:
             found += _ask(probe, report)

@@ -1,4 +1,4 @@
-"""How large a reply will be, told by its vectors before they are computed; one beyond its limit is refused."""
+"""Predicts the size of a reply from its vectors before they are computed; a reply beyond its limit is refused."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ReplySize:
             self._require(self._known + self._expected)
 
     def forget(self) -> None:
-        """Expect the units again: those so far were made to be counted alone."""
+        """Expect the units again: the earlier ones were made only to be counted."""
         self._expected = 0.0
 
     def encoded(self, size: int) -> None:

@@ -64,7 +64,7 @@ class Comparison:
             else:
                 compared = {item: output}
             query = self._query
-        # Without a query there is nothing in it.
+        # Without a query there is nothing to compare.
         return {item: similarity(query, each, self._name, self._by) for item, each in compared.items() if query}
 
 

@@ -42,7 +42,7 @@ def _command(url: str, model: ModelInfo, needs_token: bool) -> str | None:
         return None
     path, body = call
     token = ' -H "Authorization: Bearer $SIE_API_KEY"' if needs_token else ""
-    # In ASCII: a shell may have another idea of the rest of an id than the server.
+    # In ASCII: a shell may encode the rest of an id differently from the server.
     return (
         f"curl {url}{path} -H 'Content-Type: application/json'{token} \\\n"
         f"  -d {shlex.quote(json.dumps({'model': model.id, **body}))}"

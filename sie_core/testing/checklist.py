@@ -1,6 +1,6 @@
 """Lists everything a distribution registers and the checks each part of it must pass.
 
-A part is checked by its contract alone, so the author writes one line for however many parts there are.
+A part is checked by its contract alone, so the author writes one line for any number of parts.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def sparse_values_keep_their_number(dtype: OutputDtype) -> None:
 
 
 def it_makes_what_it_says(postprocessor: Postprocessor) -> None:
-    """Without parameters it makes finite float32 of the dims it states, for every input type and the same each time."""
+    """Without parameters it makes finite float32 of its stated dims, for every input type and the same each time."""
     converter = postprocessor.create({}, DIMS)
     for input_type in (None, *get_args(InputType)):
         made, again = (_made(postprocessor, converter.convert(_output(postprocessor.source), input_type)) for _ in "12")

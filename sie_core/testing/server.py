@@ -68,7 +68,7 @@ def serving(*, timeouts: Timeouts = DEFAULT_TIMEOUTS, **settings: Any) -> Iterat
 
 
 class _Running(Thread):
-    """The event loop of one server, on a thread of its own."""
+    """The event loop of one server, on a separate thread."""
 
     def __init__(self, server: uvicorn.Server, engine: Engine, listener: socket.socket) -> None:
         super().__init__(name="sie-serving", daemon=True)
@@ -80,7 +80,7 @@ class _Running(Thread):
         self._failure: BaseException | None = None
 
     def run(self) -> None:
-        """Serve until the server is told to stop."""
+        """Serve until the server is stopped."""
         try:
             asyncio.run(self._serve())
         except BaseException as error:

@@ -64,7 +64,7 @@ class Question:
 
     @property
     def said(self) -> str:
-        """How the items are asked, in the operator's words."""
+        """The way in which the items are asked, in words for operators."""
         if self.operation == "score":
             return f"query and document, by {self.by}" if self.by else "query and document"
         return f"as {self.input_type}" if self.input_type else "image" if self.items[0].images else "text"

@@ -19,7 +19,7 @@ class Build:
     precision: str
     flags: frozenset[str]
     widens: bool = False
-    """Whether weights alone are in `precision`, and widened in registers: everything is computed in float32."""
+    """Whether only weights are in `precision`, and upcast in registers: everything is computed in float32."""
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ ISA = PluginSetting(
 
 @cache
 def this_processor() -> Processor:
-    """Read what this processor tells of itself."""
+    """Read the properties of this processor."""
     return processor()
 
 

@@ -1,4 +1,4 @@
-"""From a model's layers to the structures the kernels read: weights joined, padded and laid out in panels."""
+"""Converts a model's layers to the structures the kernels read: weights joined, padded and laid out in panels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sie_cpu.kernels import Kernels
 from sie_cpu.structures import DistanceColumns, Layer, LayerLowRank, LowRankMatrix, Matrix, Norm
 
 OWN_MAPPING = 1 << 18
-"""Bytes from which on panels lie outside the heap."""
+"""Bytes from which panels are allocated outside the heap."""
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -41,7 +41,7 @@ class Arranged:
 
 
 class Packer:
-    """Lays weights out and keeps the memory they lie in.
+    """Lays out weights and keeps their memory.
 
     Rows and columns are arranged the same way for a weight and for what low-rank factors add to it.
     """
@@ -127,7 +127,7 @@ class Packer:
         self._sizes = (hidden, inner)
 
     def norm(self, module: torch.nn.Module | None) -> Norm:
-        """Pack a norm of the states; None is none.
+        """Pack a norm of the states; None for no norm.
 
         Raises:
             RunnerUnfitError: It is another norm than the row says, or of another size or epsilon than those before.

@@ -99,8 +99,8 @@ class KernelRunner:
             scale=stack.scale,
         )
         self._encoder = whole(layers=self._layers, layer_count=len(layers), entry=first_norm)
-        # Each layer alone. If normalised states enter products only, the residual sum is carried between two calls, and
-        # the norm after one layer serves as the norm before the next.
+        # Each layer separately. If normalised states enter products only, the residual sum is carried between two
+        # calls, and the norm after one layer serves as the norm before the next.
         self._apart_layers = type(self._layers)(*self._layers)
         entries = [first_norm, *(Norm() for _ in layers[1:])]
         if self._encoder.pre_norm:
@@ -149,7 +149,7 @@ class KernelRunner:
 
         Raises:
             MemoryError: No memory is left for the plan of the batch.
-            RunnerUnfitError: Some tokens are not attended to: DeBERTa's class makes nothing of such a token.
+            RunnerUnfitError: Some tokens are no keys: DeBERTa's class does not support such tokens.
         """
         if key_lengths is not None and self._positions is not None:
             raise RunnerUnfitError("it does not run tokens of DeBERTa that nothing attends to")
@@ -226,7 +226,7 @@ class KernelRunner:
 
 @dataclass(frozen=True, slots=True)
 class _PackedLowRank:
-    """Low-rank factors as the kernels read them, and the memory they lie in."""
+    """Low-rank factors in the kernels' form, and their memory."""
 
     layers: ctypes.Array[LayerLowRank]
     widest: int

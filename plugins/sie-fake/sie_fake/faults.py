@@ -89,7 +89,7 @@ class LoadFaults:
 
 @dataclass(frozen=True, slots=True)
 class RunFaults:
-    """How runs of one loaded model go wrong."""
+    """Faults of the runs of one loaded model."""
 
     hold: str | None = None
     oom_above_cost: int | None = None

@@ -29,9 +29,12 @@ class Shifts:
     """Shifts of the inputs of one layer's products by moved biases: `[hidden]` each; None if nothing moved."""
 
     attention: torch.Tensor | None
-    """To the input of queries, keys and values. No norm of the first layer adds it: it is added to the embeddings."""
+    """Shift of the input of queries, keys and values.
+
+    No norm of the first layer adds it: it is added to the embeddings.
+    """
     feed_forward: torch.Tensor | None
-    """To the input of what widens."""
+    """Shift of the input of the up-projection."""
 
 
 def move_biases(layers: Sequence[LoopLayer]) -> list[Shifts]:

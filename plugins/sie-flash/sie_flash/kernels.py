@@ -143,7 +143,7 @@ def torch_varlen() -> Kernel:
     """Return PyTorch's own variable-length attention.
 
     Raises:
-        RunnerUnfitError: This PyTorch has none, or one without windows.
+        RunnerUnfitError: This PyTorch has no such attention, or one without windows.
     """
     try:
         from torch.nn.attention.varlen import varlen_attn

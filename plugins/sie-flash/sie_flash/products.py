@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "silu": F.silu,
 }
-"""By transformers' names."""
+"""Keyed by transformers' names."""
 TANH_GELUS = frozenset({"gelu_new", "gelu_pytorch_tanh"})
 """GELU by its approximation with a tanh, which cuBLAS fuses into a product."""
 

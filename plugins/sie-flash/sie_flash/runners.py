@@ -28,7 +28,7 @@ REMEDY = (
 
 
 class VarlenRunner(PackedRunner):
-    """Drives a transformers model whose attention is one kernel call a layer."""
+    """Drives a transformers model with one kernel call per layer for attention."""
 
     def __init__(self, context: RunnerContext, kernel: Kernel) -> None:
         """Switch the model over to the kernel.

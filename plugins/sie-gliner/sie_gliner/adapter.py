@@ -41,8 +41,8 @@ class GlinerExtractor(Adapter):
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
         """Split texts into words and words into tokens; one unit a window, and one without a row for a blank text.
 
-        Labels and thresholds go with each unit, so requests share batches whatever they look for. The thresholds of
-        relations alone enter the forward pass: it looks at pairs of the entities above them.
+        Labels and thresholds go with each unit, so requests share batches whatever they look for. Only the thresholds
+        of relations enter the forward pass: it scores pairs of the entities above them.
 
         Raises:
             InvalidInput: An item, a label or an option is wrong.

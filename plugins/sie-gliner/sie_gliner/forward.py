@@ -90,7 +90,7 @@ class Forward:
 
     @torch.inference_mode()
     def answer(self, encoded: Encoded, places: Sequence[int]) -> Results:
-        """Compute the probabilities of the rows at `places`, whose key is one; `answers.reading` says which."""
+        """Compute the probabilities of the rows at `places`, which share one key; see `answers.reading`."""
         found = self.logits(encoded, places)
         return {
             name: self._transfers.download(torch.sigmoid(each.float()) if each.is_floating_point() else each)
@@ -99,7 +99,7 @@ class Forward:
 
     @torch.inference_mode()
     def logits(self, encoded: Encoded, places: Sequence[int]) -> dict[str, torch.Tensor]:
-        """Score the rows at `places`, whose key is one."""
+        """Score the rows at `places`, which share one key."""
         rows = [encoded.rows[place] for place in places]
         words, labels, related = self._tables(encoded, rows, places)
         return dict(self._scored(rows, *self.heads.represent(words, labels), related))

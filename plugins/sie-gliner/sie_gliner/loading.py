@@ -25,9 +25,9 @@ from sie_gliner.text.rows import RowMaker
 from sie_gliner.text.tokenizers import load_tokens
 
 ENCODERS = (f"{TEXTS}model.", f"{LABELS}model.")
-"""How the names of tensors begin that runners account for."""
+"""Prefixes of the tensors that runners read."""
 UNREAD = {"rnn.": True, "cross_fuser.": False}
-"""How the names of those begin that gliner saves and does not use; of bi-encoders, or of uni-encoders."""
+"""Prefixes of the tensors that gliner saves and does not use; of bi-encoders, or of uni-encoders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def sie_settings() -> list[PluginSetting]:
 
 @hookimpl
 def sie_references() -> list[Reference]:
-    """Register gliner itself, which the family is held against."""
+    """Register gliner itself, the family's reference."""
     return [
         Reference(
             name="gliner",

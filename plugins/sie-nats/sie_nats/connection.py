@@ -1,8 +1,8 @@
 """One connection of nats-py, kept honest: bounded buffers, a watchdog, reconnection without end.
 
-nats-py alone waits for an old socket that still holds unsent bytes before it turns to another server. Its read loop
-ends for good on an exception it did not foresee, while it calls itself connected. The watchdog asks for a round trip
-each second and aborts the socket that does not answer.
+nats-py itself waits for an old socket with unsent bytes before it turns to another server. Its read loop ends at an
+unforeseen exception, while it still reports being connected. The watchdog asks for a round trip each second and aborts
+the socket that does not answer.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Connection:
             asked.set_result(None)
 
     def new_inbox(self) -> str:
-        """Return a subject nobody else can guess."""
+        """Return a subject that nobody else can guess."""
         return self._client.new_inbox()
 
     @property
@@ -213,7 +213,7 @@ class Connection:
         return self._client
 
     def require(self) -> None:
-        """See that there is a connection.
+        """Check that there is a connection.
 
         Raises:
             QueueError: `UNAVAILABLE`.
@@ -255,7 +255,7 @@ class Connection:
     async def _look(self, served: asyncio.StreamWriter | None) -> asyncio.StreamWriter | None:
         """Cut the connection if it does not answer; return the socket that is served."""
         if self._client.is_reconnecting:
-            # The socket that was lost alone: the next one may be at its handshake.
+            # Drop only the lost socket: the next one may be at its handshake.
             if self._writer() is served:
                 self._abort()
             return served
@@ -269,7 +269,7 @@ class Connection:
         return served
 
     async def _round_trip(self) -> bool:
-        # Without the task that sends, nats-py's own round trip is none: it asks nothing, and says that all is well.
+        # Without the sending task, nats-py's own round trip is useless: it sends nothing, and reports that all is well.
         if any(task is None or task.done() for task in (self._client._reading_task, self._client._flusher_task)):
             return False
         asked = asyncio.create_task(self._client.flush(ANSWER_S))
@@ -282,7 +282,7 @@ class Connection:
                 return True
         finally:
             asked.cancel()
-        # A connection lost meanwhile is being made again already.
+        # A lost connection is already being replaced.
         return not self._client.is_connected
 
     def _abort(self) -> None:

@@ -21,7 +21,7 @@ LINGER_S = 30.0
 LEAST_LINGER_S = 2.5
 """The broker wants room for two heartbeats."""
 HEARTBEAT_S = 1.0
-"""How often the broker says that a request still stands; after three missed ones it is made anew."""
+"""Interval at which the broker confirms that a request still stands; after three missed ones it is sent again."""
 CLOSE_S = 2.0
 """Seconds for the broker to notice that a pull has ended; a stalled one is left to the ack wait."""
 AGAIN_S = 1.0

@@ -80,7 +80,7 @@ class MessageReader:
         return rest
 
     def _line(self, line: bytes) -> _Line | None:
-        """Read `MSG subject number [reply] size` or `HMSG subject number [reply] head size`; None of anything else."""
+        """Read `MSG subject number [reply] size` or `HMSG subject number [reply] head size`; None for anything else."""
         words = line.split()
         head = 0
         try:

@@ -39,7 +39,7 @@ STORED_S = 5.0
 """Seconds for the broker to confirm that a message is stored."""
 LATE_S = 0.5
 SPARE_S = 1.0
-"""Between two spare messages: the file that holds the last one may be full by then."""
+"""Seconds between two spare messages: the file with the last one may be full by then."""
 NO_MESSAGE = 10037
 NO_ROOM = "insufficient"
 """Marks JetStream's error for lack of memory or disk for a stream."""
@@ -198,7 +198,7 @@ class JetStreamTransport(QueueTransport):
                 return counts
 
     async def send(self, subject: str, payload: bytes, reply: str = "") -> None:
-        """Send to whoever is subscribed now."""
+        """Send to the current subscribers."""
         await self._connection.send(subject, payload, reply)
 
     async def subscribe(self, subject: str, on_message: Callable[[Message], None]) -> Subscription:
@@ -261,7 +261,7 @@ class JetStreamTransport(QueueTransport):
         loop, self._due = asyncio.get_running_loop(), None
         now = loop.time()
         if now - due > LATE_S:
-            # This process itself stood still: the answers may be there, and not be read yet.
+            # This process itself stalled: the answers may have arrived and not been read yet.
             self._unanswered = {number: (call, now + STORED_S) for number, (call, _) in self._unanswered.items()}
         for number in [number for number, (_, at) in self._unanswered.items() if at <= now]:
             if (on_stored := self._forget(number)) is not None:

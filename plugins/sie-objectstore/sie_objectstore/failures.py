@@ -27,7 +27,7 @@ _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})|HTTP status 
 def told(url: str, key: str) -> Iterator[None]:
     """Turn what obstore raises into the contract's error, with the store and the remedy named.
 
-    Without a `key` only the bucket itself may be missing.
+    Without a `key`, only the bucket itself may be missing.
 
     Raises:
         ObjectStoreError: Whatever failed in the store.

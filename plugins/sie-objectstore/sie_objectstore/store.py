@@ -32,7 +32,7 @@ READERS = 8
 ATTEMPTS = 4
 """Attempts of an operation, in addition to the retries of its requests: an answer may break off after its status."""
 RETRIES = 4
-"""How often obstore repeats a request of an operation."""
+"""Number of obstore's retries of a request."""
 BUDGET_S = 60.0
 """Seconds after which nothing that failed is tried again."""
 _MARK = "siewrite"

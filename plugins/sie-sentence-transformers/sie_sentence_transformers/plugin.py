@@ -38,5 +38,5 @@ def sie_model_families() -> list[ModelFamily]:
 
 @hookimpl
 def sie_references() -> list[Reference]:
-    """Register what families are held against."""
+    """Register the references of the families."""
     return list(REFERENCES)

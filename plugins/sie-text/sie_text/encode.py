@@ -1,4 +1,4 @@
-"""From items to token sequences: prompts, tokenisation, truncation. Several threads may prepare at once."""
+"""Converts items to token sequences: prompts, tokenisation, truncation. Several threads may prepare at once."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def needed_card(context: LoadContext) -> ModelCard:
 
 
 def refuse_pickled(card: ModelCard) -> None:
-    """Refuse a model that has the weights of any of its modules in a pickle alone.
+    """Refuse a model if any of its modules has its weights only in a pickle.
 
     Raises:
         ModelLoadError: `CONFIG`, naming the file and the remedy.

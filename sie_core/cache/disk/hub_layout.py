@@ -46,7 +46,7 @@ def repo_folder(cache: Path, repo_id: str) -> Path:
 
 
 def repositories(cache: Path) -> Iterator[str]:
-    """List the ids of the model repositories in a cache, in order; a missing cache has none."""
+    """List the ids of the model repositories in a cache, in order; empty for a missing cache."""
     try:
         names = sorted(entry.name for entry in cache.iterdir())
     except OSError:

@@ -48,7 +48,7 @@ class Record:
 
 
 class Proofs:
-    """Checks snapshots, and remembers the results in the snapshot's record where that can be written."""
+    """Checks snapshots, and stores the results in the snapshot's record if it is writable."""
 
     def __init__(self) -> None:
         self._proved: dict[Path, list[int]] = {}

@@ -41,7 +41,7 @@ def fetch_files(
     """Fetch the files chosen by `resumable` into a snapshot, a few at once.
 
     Args:
-        repo: The repository's folder in the cache; nobody else fetches into it meanwhile.
+        repo: The repository's folder in the cache; no other process fetches into it at the same time.
         snapshot: The folder of the commit.
         files: By name.
         url: Makes the URL of a name.

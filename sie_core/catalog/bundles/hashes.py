@@ -45,7 +45,7 @@ def bundles_hash(bundles: Iterable[BundleView]) -> str:
 
 
 def config_hashes_hash(hashes: Mapping[str, str]) -> str:
-    """Hash the bundles' config hashes by name, so that one comparison tells whether any differs."""
+    """Hash the bundles' config hashes by name, so that one comparison detects any difference."""
     return _sha256(_json(dict(hashes)))
 
 

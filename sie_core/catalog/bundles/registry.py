@@ -42,13 +42,13 @@ class Registry:
 
     catalog: Catalog
     bundles: Mapping[str, BundleView]
-    """By name, in the order of their priority."""
+    """Keyed by name, in the order of their priority."""
     routes: Mapping[str, Route]
-    """By the id a model is listed under; models that no bundle serves have none."""
+    """Keyed by a model's listed id; models that no bundle serves are missing."""
     config_hashes: Mapping[str, str]
-    """By bundle."""
+    """Keyed by bundle."""
     pool_config_hashes: Mapping[str, Mapping[str, str]]
-    """By bundle and the public name of a pool."""
+    """Keyed by bundle and the public name of a pool."""
     bundles_hash: str
     config_hashes_hash: str
     rows: Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -56,7 +56,7 @@ class Registry:
     _any_case: Mapping[str, str]
     """Listed ids by themselves in lower case."""
     epochs: Mapping[str, int] = field(default_factory=dict)
-    """The config service's epoch of the last change of each config, by id; those it never changed have none."""
+    """The config service's epoch of the last change of each config, by id; unchanged configs are missing."""
 
     def resolve(self, name: str, bundle: str | None = None) -> Route:
         """Find where `id`, `id:profile` or `bundle:/id[:profile]` is served; upper and lower case count alike.

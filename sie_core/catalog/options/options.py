@@ -31,7 +31,9 @@ from sie_core.contracts import (
 )
 
 MISSPELT: Final = 0.75
-"""From this likeness on, of `difflib`, an unknown option of a config is one of the family's, misspelt."""
+"""An unknown option of a config that is at least this similar (`difflib` ratio) to one of the family's counts as its
+misspelling.
+"""
 
 
 @dataclass(frozen=True, slots=True)

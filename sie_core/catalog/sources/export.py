@@ -43,7 +43,7 @@ class Export:
 
     epoch: int
     models: tuple[ExportedModel, ...] = ()
-    """By id."""
+    """Keyed by id."""
     bundles: tuple[BundleView, ...] = ()
     bundle_config_hashes: Mapping[str, str] = field(default_factory=dict)
 
@@ -152,7 +152,7 @@ def write_export(registry: Registry, sources: Mapping[str, str], generated_at: s
 
 
 def bundles_by_profile(config: ModelConfig, registry: Registry) -> dict[str, list[str]]:
-    """Name the bundles that serve each profile of a config; profiles that none serves are left out."""
+    """Name the bundles that serve each profile of a config; unserved profiles are left out."""
     routes = {model.profile.name: registry.routes.get(model.id) for model in profiles_of(config)}
     return {name: list(route.compatible) for name, route in routes.items() if route is not None}
 

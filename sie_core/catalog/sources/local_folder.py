@@ -95,8 +95,8 @@ def _read(file: Path) -> ModelConfig:
 def stamp_of(folder: Path) -> Stamp:
     """Stamp every config in `folder`, and the files that describe folders of weights one and two levels below it.
 
-    Links are followed, because Kubernetes updates a mounted ConfigMap by changing a link. A file that disappears
-    meanwhile is ignored: the next stamp will differ.
+    Links are followed, because Kubernetes updates a mounted ConfigMap by changing a link. A file that disappears in
+    between is ignored: the next stamp will differ.
 
     Raises:
         OSError: `folder` is not there or cannot be read.

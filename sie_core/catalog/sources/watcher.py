@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 SETTLE_S = 1.0
 """Seconds between the two looks that must agree on a change."""
 DOUBLINGS = 3
-"""How often the pause doubles while the folder cannot be read."""
+"""Number of times the pause doubles while the folder cannot be read."""
 UNFOLLOWED = "the models folder changed and cannot be followed; the log says why"
 JITTER = 0.1
 """Share by which pauses vary, so that the machines of a cluster do not list their store all at once."""
@@ -36,7 +36,7 @@ class CatalogWatch:
 
     Args:
         folder: The models folder.
-        rebuild: Builds the snapshot after the given one; called on a thread of its own.
+        rebuild: Builds the snapshot after the given one; called on a separate thread.
         current: Returns the snapshot in force.
         replace: Puts a new one in force.
         tell: Called with a reason fit for clients when the folder cannot be followed, and with None once it can again.

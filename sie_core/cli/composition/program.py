@@ -36,7 +36,7 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
         BadSettings: A setting or the set of plugins cannot be used.
         ClickException: One of `errors`, by its message.
     """
-    collect_seldom()  # first: imports alone would start dozens of passes
+    collect_seldom()  # first: imports alone would trigger dozens of passes
     bound_arenas()
     settings = read_settings(**options)
     configure_logging(settings.log_level, as_json=settings.log_json, access=settings.access_log)

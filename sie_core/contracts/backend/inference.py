@@ -112,7 +112,7 @@ class ModelInfo:
     load_stages_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds each stage of the last load took."""
     available: bool = False
-    """Whether a load needs to fetch nothing: its weights are here, or it needs none."""
+    """Whether a load needs no fetch: its weights are here, or it needs none."""
     bundles: tuple[str, ...] = ()
     """Bundles whose workers serve the model, the preferred one first; empty without a config service."""
     workers: int | None = None

@@ -1,4 +1,4 @@
-"""Resource pools: capacity of a cluster that a client leases, which then serves this client's requests alone."""
+"""Resource pools: capacity of a cluster that a client leases, which then serves only this client's requests."""
 
 from __future__ import annotations
 

@@ -164,6 +164,6 @@ class InferenceRequest:
     priority: Priority | None = None
     """Its place among the requests of its client; None is between the two."""
     machine_profile: str | None = None
-    """The machine profile whose workers alone may answer, in lower case."""
+    """The machine profile of the only workers that may answer, in lower case."""
     resource_pool: str | None = None
     """The leased pool that the request is for, in lower case; None for unleased capacity."""

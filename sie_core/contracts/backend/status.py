@@ -75,9 +75,9 @@ class EngineStatus:
     models: Sequence[ModelStatus] = ()
     """Models that were never requested may be left out."""
     loads: Sequence[LoadStatus] = ()
-    """In the order they came."""
+    """In order of arrival."""
     stages: Mapping[str, StageStatus] = field(default_factory=dict)
-    """The stages that have threads of their own: `prepare`, `image`, `finish` and `measure`."""
+    """The stages with their own threads: `prepare`, `image`, `finish` and `measure`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class FleetBackend(Protocol):
 
 @runtime_checkable
 class WatchableBackend(Protocol):
-    """An `InferenceBackend` that has a device of its own."""
+    """An `InferenceBackend` with its own device."""
 
     def status(self) -> EngineStatus:
         """Return the current status. Called on the event loop, often; measures nothing and waits for nothing."""

@@ -82,7 +82,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a model's batch is full. A single unit above a limit still runs, alone."""
+    """Cost and units of a full batch of the model. A single unit above a limit still runs, alone."""
 
     max_cost: int
     max_requests: int
@@ -94,7 +94,7 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """When the queue of a device is full."""
+    """Bound on the queue of a device."""
 
     max_cost: int
     """Cost units of all models that may wait."""
@@ -103,8 +103,8 @@ class QueueLimits:
 class Scheduler(Protocol):
     """Queues the units of every model on one device, refuses requests and forms batches.
 
-    Never called from two threads at once. It has no clock, no thread and no lock of its own: times are seconds of the
-    caller's monotonic clock, and never decrease.
+    Never called from two threads at once. It has neither clock, thread nor lock: times are seconds of the caller's
+    monotonic clock, and never decrease.
     """
 
     @property

@@ -20,7 +20,7 @@ from sie_core.contracts.model.config import ResolvedModel
 
 LabelUse = Literal["no", "optional", "required"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
-"""How two vectors are compared, by the names sentence-transformers has for it; distances count as negative numbers.
+"""Similarity of two vectors, by sentence-transformers' names; distances count as negative numbers.
 
 The last two apply to multi-vectors, the others to dense and sparse vectors.
 """
@@ -249,7 +249,7 @@ class Adapter(ABC):
         """Write the text of each list of token ids on a CPU thread. Families whose tokenizer can override it.
 
         Args:
-            ids: The ids of each text, none negative.
+            ids: The ids of each text; none is negative.
             special: Whether special tokens are written.
 
         Raises:

@@ -80,7 +80,7 @@ class ModelFamily:
     """Device kinds it serves; empty means all."""
     options: tuple[Option, ...] = ()
     weightless: bool = False
-    """Serves models that have no weights, by `adapter_path` alone."""
+    """Serves models that have no weights, selected by `adapter_path` alone."""
     weights: tuple[str, ...] = SAFETENSORS
     """Patterns of the files that hold its weights, such as `*.onnx`, where `*` spans folders.
 

@@ -93,7 +93,7 @@ class ItemOutput:
     multivector: NDArray[np.float32] | None = None
     """Shape (tokens, token_dims)."""
     score: float | None = None
-    """How well the item answers the task's query, as the model gives it: no range is promised."""
+    """The model's score of the item for the task's query, in no fixed range."""
     entities: tuple[Entity, ...] | None = None
     relations: tuple[Relation, ...] | None = None
     classifications: tuple[Classification, ...] | None = None

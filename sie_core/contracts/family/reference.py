@@ -64,7 +64,7 @@ class Reference:
     name: str
     """Name for operators, e.g. `sentence-transformers`."""
     families: frozenset[str]
-    """Ids of the families it can be held against."""
+    """Ids of the families that it can check."""
     target: str
     """`module:Class` of a `ReferenceModel`, imported when first needed."""
     gives: frozenset[Compared]

@@ -11,7 +11,7 @@ from sie_core.contracts.model.card import ModelCard
 from sie_core.contracts.model.weights import PinnedFile
 
 DEFAULT_POOL = "default"
-"""The public name of the pool of models whose config names none."""
+"""The public name of the pool for models whose config names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ModelConfig:
     """Opt-in to code that comes with the weights; False by default."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     loras: Mapping[str, LoraConfig] = field(default_factory=dict)
-    """The LoRA adapters requests may choose by a name of their own."""
+    """The LoRA adapters that requests may choose by name."""
     weight: float = 1.0
     """Weight of its share of the device while other models wait."""
     pool: str = DEFAULT_POOL

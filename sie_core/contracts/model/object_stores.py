@@ -1,4 +1,4 @@
-"""Stores of objects by key, such as buckets: what a plugin offers by URL scheme and the engine reads and writes."""
+"""Stores of objects by key, such as buckets: plugins register them by URL scheme, the engine reads and writes."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class VersionedObject:
 class ObjectStore(Protocol):
     """One store, or a part of it below a prefix. Keys are relative to it and joined by `/`.
 
-    Methods block, may be called from any thread, retry transient failures, and give up after a bounded time.
-    They raise `ObjectStoreError`; `OSError` is of local files alone.
+    Methods block, may be called from any thread, retry transient failures, and give up after a bounded time. They raise
+    `ObjectStoreError`; an `OSError` concerns local files only.
     """
 
     url: str
-    """As given, for messages; never with credentials."""
+    """The URL as given, for messages; never with credentials."""
 
     def read(self, key: str) -> bytes:
         """Return a small object."""
@@ -84,7 +84,7 @@ class ObjectStore(Protocol):
         ...
 
     def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:
-        """Write an object of `size` bytes to a new file, by several readers at once where that is faster.
+        """Write an object of `size` bytes to a new file, by several parallel reads if that is faster.
 
         Args:
             key: The object.

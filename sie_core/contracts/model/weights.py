@@ -34,7 +34,7 @@ def is_pickled(name: str) -> bool:
 
 
 def may_run_code(name: str) -> bool:
-    """Whether the file `name` is a pickle by its name; a pattern of such files is one too."""
+    """Whether the file `name` is a pickle by its name, or a pattern that matches pickles."""
     return is_pickled(name) or name.lower().endswith(PICKLE_ENDINGS)
 
 
@@ -45,7 +45,7 @@ def holds_weights(name: str, weights: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file as somebody who looked at it found it."""
+    """A file as somebody checked it, pinned by its size and hash."""
 
     size: int
     """Bytes."""

@@ -25,13 +25,13 @@ class Run:
     lease: Lease | None = None
     # The scheduler's batch; None for a part of a failed one.
     given: Batch | None = None
-    # Its units lacked memory before, and somebody tried to free some.
+    # Its units ran out of memory before, and the engine tried to free some.
     after_freeing: bool = False
     started: float = 0.0
     ended: float = 0.0
     # The run that it preempted.
     within: Run | None = None
-    # When the stage that is at work on it began; None while it waits for one.
+    # When its current stage began work on it; None while it waits for one.
     at_work_since: float | None = None
 
     @property

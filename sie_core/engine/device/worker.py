@@ -35,8 +35,8 @@ WAITED_S = 0.01
 class DeviceWorker:
     """Runs the batches of every model on one device, on a thread of its own.
 
-    The life of a batch: `step` takes it from the queue and runs it. `_finish` makes its outputs, as a rule on a thread
-    of `finishing`. If either raises, `_failed` retries parts of the batch, or fails its one remaining request.
+    The life of a batch: `step` takes it from the queue and runs it. `_finish` makes its outputs, usually on a thread of
+    `finishing`. If either raises, `_failed` retries parts of the batch, or fails its one remaining request.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class DeviceWorker:
         self._try_again(run, after_freeing(run, freed=freed))
 
     def mark_lost(self, error: DeviceLost) -> None:
-        """Turn every request away from now on; only a new process gets the device back. From any thread."""
+        """Turn every request away from now on; only a new process gets the device back. Callable from any thread."""
         self._die(f"device {self.device} is lost, the process must be restarted", error)
 
     def _main(self) -> None:
@@ -91,7 +91,7 @@ class DeviceWorker:
             self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
 
     def step(self) -> bool:
-        """Wait for the next batch, run it and have its outputs finished; False once there will be none."""
+        """Wait for the next batch, run it and have its outputs finished; False once closed."""
         work = self.queue.next()
         if isinstance(work, Run):
             self._run(work)

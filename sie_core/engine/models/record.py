@@ -71,7 +71,7 @@ _WIRE: Mapping[State, ModelState] = {
 
 
 class Took(NamedTuple):
-    """Seconds of a load, but for those it waited for its turn and for room."""
+    """Seconds of a load, without its waits for its turn and for room."""
 
     fetch: float
     work: float
@@ -220,7 +220,7 @@ class ModelRecord:
         return self.memory_bytes + self.loaded.loras.memory_bytes
 
     def status(self) -> ModelStatus:
-        """Describe the record to who watches the engine."""
+        """Describe the record for status reports."""
         loaded = self.loaded
         return ModelStatus(
             id=self.resolved.id,
@@ -234,7 +234,7 @@ class ModelRecord:
         )
 
     def described(self, info: ModelInfo) -> ModelInfo:
-        """Add to the description of the model what only a load tells."""
+        """Add the facts of the load to the description of the model."""
         loaded, download, used_at = self.loaded, self.download, self.used_at()
         if loaded is not None:
             info = replace(

@@ -112,7 +112,7 @@ class Pipeline:
         self.fail_all(why)
 
     def close(self, timeout_s: float) -> bool:
-        """Join every thread; False if one was still at work after `timeout_s` each."""
+        """Join every thread; False if one still ran after `timeout_s` each."""
         joined = [self.device.close(timeout_s), *(pool.close(timeout_s) for pool in self._pools.values())]
         return all(joined)
 
@@ -203,7 +203,7 @@ class Pipeline:
         return asyncio.get_running_loop().call_later(left, lambda: pending.fail(deadline_exceeded()))
 
     def _out_of_memory(self, run: Run) -> None:
-        # On any thread; models are evicted on the event loop.
+        # Called on any thread; models are evicted on the event loop.
         if self._loop is None or not call_soon(self._loop, lambda: self._freeing.start(self._free_and_resume(run))):
             self.device.resume(run, freed=False)
 

@@ -77,7 +77,7 @@ class SlicedFlight(Flight):
         self._units: Iterator[Unit | None] | None = None
         self._first = True  # whether no slice of it has been prepared
         self._quick = False
-        # Guards what follows. Between two slices the flight waits for a thread, by `_work`, or for room.
+        # Guards what follows. Between two slices the flight waits for a thread (`_work`), or for room.
         self._stage = threading.Lock()
         self._work: Work | None = None
         self._at_work = self._ended = False
@@ -98,7 +98,7 @@ class SlicedFlight(Flight):
     def close(self) -> None:
         """Stop preparing, and release everything counted for it; the flight is settled."""
         with self._stage:
-            # A thread that is at work on it sees that it is settled.
+            # A thread that works on it notices that it is settled.
             ends = not self._at_work and not self._ended
             self._ended = self._ended or ends
         if ends:

@@ -92,7 +92,7 @@ class FlightUnit(QueuedUnit):
     index: int = field(kw_only=True)
     # The unit as the adapter made it. The queued unit's key includes the LoRA adapter.
     made: Unit = field(kw_only=True)
-    # When it was queued; its queue notes that.
+    # Time of queueing, set by its queue.
     enqueued_at: float = 0.0
 
 

@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     plan: OutputPlan
     # The name of the LoRA adapter.
     lora: str | None
-    # Options of the request that only other operations or families read, and what else the model has nothing for.
+    # Options of the request that only other operations or families read, and other fields that the model ignores.
     ignored: tuple[str, ...]
 
 

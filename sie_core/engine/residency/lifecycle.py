@@ -281,7 +281,7 @@ class Lifecycle:
 
 
 def _discard(loaded: LoadedModel) -> None:
-    # Unload a model whose load was cancelled while it was at work.
+    # Unload a model whose load was cancelled during its work on the device.
     loaded.adapter.unload()
 
 

@@ -81,7 +81,7 @@ class Loader:
             return fetch_model(resolved, self.weights, self.plugins, self.device, moved)
 
     def precision(self, resolved: ResolvedModel) -> str:
-        """Return the precision that a model's profile asks for, or else the settings."""
+        """Return the precision of a model's profile, or else of the settings."""
         return resolved.profile.compute_precision or self.settings.default_compute_precision
 
     def _precision_note(self, resolved: ResolvedModel, facts: ModelFacts) -> str:
@@ -204,7 +204,7 @@ class LoraLoader:
 
     model: str
     adapter: Adapter
-    # The model's. A load at work holds one, so that the model stays even if its clients leave.
+    # The model's. A running load holds one, so that the model stays even if its clients leave.
     leases: Leases
     declared: Mapping[str, LoraConfig]
     # Source of the files of undeclared adapters.

@@ -1,4 +1,4 @@
-"""Loads models before a request asks for them, and tells readiness when it may be green. Event loop only."""
+"""Loads models before the first request, and decides when readiness is green. Event loop only."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Placed(NamedTuple, Generic[Result]):
 
 
 class Residency:
-    """Makes room on one device: a memory manager decides what is evicted, and this class does it."""
+    """Makes room on one device: a memory manager decides what to evict, and this class does it."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Residency:
     async def free_for_run(self, model: str) -> bool:
         """Free caches, and evict one model, because a batch of `model` ran out of memory.
 
-        Batches that fail at the same time share one eviction, and none follows within `Timeouts.spare_s`.
+        Batches that fail at the same time share one eviction, and no other follows within `Timeouts.spare_s`.
 
         Returns:
             Whether something was evicted.
@@ -217,7 +217,7 @@ class Residency:
         return chosen is not None and await self._evict(chosen, "out_of_memory", 0.0)
 
     async def _evict(self, chosen: str, reason: Reason, wait_s: float) -> bool:
-        # Evict a resident; False if it is in use for `wait_s`, or gone meanwhile.
+        # Evict a resident; False if it is in use for `wait_s`, or was unloaded in the meantime.
         if (resident := self._residents().get(chosen)) is None:
             return False
         held = resident.held

@@ -32,7 +32,7 @@ class Rollout:
         self._registry = registry
         self._lifecycle = lifecycle
         self._clock = clock
-        # By model: the standby that is being loaded, and the task that loads and promotes it.
+        # By model: the loading standby, and the task that loads and promotes it.
         self._standbys: dict[str, tuple[ModelRecord, asyncio.Task[None]]] = {}
         self._tasks = Tasks()
 

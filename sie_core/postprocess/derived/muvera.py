@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sie_core.contracts import InputType, ItemOutput, Option, Postprocessor
 
 MOST_BYTES = 64 * 2**20
-"""How large the random projections of one parameter set may be."""
+"""Bound on the random projections of one parameter set."""
 ENTRIES_AT_ONCE = 2**16
 """Entries of an encoding that are computed at a time: 256 KiB."""
 MEMBERSHIPS_AT_ONCE = 2**20
@@ -48,7 +48,7 @@ class MuveraParameters:
     center_tokens: bool = False
     """Subtract the item's mean token from each of its tokens first."""
     fill_empty_partitions: bool = False
-    """Give a document's partitions without tokens the nearest token; queries are never filled."""
+    """Copy the nearest token into a document's partitions without tokens; queries are never filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,8 @@ class Muvera:
         repetitions, count = partitions.shape
         sides = partitions ^ (partitions >> 1)  # Gray code of the index: a bit per hyperplane
         distances = np.full((repetitions, self._partitions), self._partitions * count, dtype=np.int64)
-        # In units of `count`, with the token's place as the remainder: the least has the first of the nearest tokens.
+        # In units of `count`, with the token's index as the remainder: the minimum selects the first of the nearest
+        # tokens.
         np.minimum.at(distances, (np.arange(repetitions)[:, None], sides), np.arange(count))
         for bit in range(self.parameters.num_simhash_projections):
             halves = distances.reshape(repetitions, -1, 2, 1 << bit)

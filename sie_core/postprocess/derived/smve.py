@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sie_core.contracts import InputType, ItemOutput, Option, Postprocessor, SparseVector
 
 MOST_BYTES = 512 * 2**20
-"""How large the random directions of one parameter set may be."""
+"""Bound on the random directions of one parameter set."""
 PRODUCTS_AT_ONCE = 2**22
 """Bound on the products of tokens with directions in memory: 16 MiB."""
 _PARAMETER_SETS_KEPT = 2

@@ -1,4 +1,4 @@
-"""From items to the rows of a run: splitting into words, prompts, truncation, windows, pairs with a query.
+"""Converts items to the rows of a run: splitting into words, prompts, truncation, windows, pairs with a query.
 
 A token of the fakes is a word between white space.
 """

@@ -1,6 +1,6 @@
 """Vectors from texts by hash: the same in every process, independent of other texts.
 
-A row depends on nothing else, so a shared batch cannot change it.
+A row depends on its text only, so a shared batch cannot change it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How checkpoints split texts into words, by the `words_splitter_type` they were trained with."""
+"""The ways in which checkpoints split texts into words, by the `words_splitter_type` they were trained with."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Word = tuple[str, int, int]
 Splitter = Callable[[str], Iterable[Word]]
 
 WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
-"""Letters and digits, held together by hyphens and underscores inside; else one character that is no space."""
+"""Letters and digits, joined by inner hyphens and underscores; otherwise one character that is no space."""
 FETCHING = ("stanza", "hanlp", "universal")
-"""Ways that fetch models of their own from elsewhere."""
+"""Splitters that fetch models of their own."""
 
 
 def make_splitter(name: str) -> Splitter:

@@ -38,7 +38,7 @@ class WordLstm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Heads of attention, without a projection of what comes out."""
+    """Attention heads without an output projection."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Scores words, to begin a span of a label, to end one and to lie inside one; and finds the spans these make."""
+"""Scores words as the start, the end and the inside of a label's span, and finds the resulting spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels as a GLiNER checkpoint takes them, checked: a prompt before the text, or rows for an encoder of their own."""
+"""Labels in the form of a GLiNER checkpoint, checked: a prompt before the text, or rows for a separate encoder."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def checked(tokens: Tokens, model: str, label: str, param: str, *, alone: bool =
 
 
 def refuse_long(model: str, label: str, param: str, tokens: int, most: int) -> None:
-    """Refuse a label that alone is too long.
+    """Refuse a label that is too long even without others.
 
     Raises:
         InvalidInput: It is.

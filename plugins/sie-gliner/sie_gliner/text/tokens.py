@@ -52,10 +52,10 @@ class Tokens:
         return self.tokenizer.frame(np.concatenate(parts))
 
     def holds_special(self, ids: Ids) -> bool:
-        """Whether one of the ids would mean something else to the model than the text it came from."""
+        """Whether an id has another meaning for the model than the text it came from."""
         return bool(np.isin(ids, self.special).any())
 
     def plain(self, ids: Ids) -> Ids:
-        """Replace ids that would mean something else to the model by the unknown one."""
+        """Replace ids with another meaning for the model by the unknown one."""
         unknown = self.tokenizer.unknown
         return ids if unknown is None else np.where(np.isin(ids, self.special), unknown, ids)

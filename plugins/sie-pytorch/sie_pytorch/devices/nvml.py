@@ -20,7 +20,7 @@ A larger difference means another device: a slice of a GPU (MIG) and the GPU its
 
 
 class DriverMemory:
-    """The memory of CUDA devices as the driver tells it. Its methods are called from any thread."""
+    """The memory of CUDA devices as the driver reports it. Its methods are called from any thread."""
 
     def __init__(self) -> None:
         self._handles: dict[int, Any] = {}

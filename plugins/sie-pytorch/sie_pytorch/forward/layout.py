@@ -99,7 +99,7 @@ class PackedLayout:
 
     runs: tuple[Run, ...]
     eager: bool = False
-    """Whether attention is spelled out instead of PyTorch's fused function."""
+    """Whether attention runs as separate products and a softmax instead of PyTorch's fused function."""
     seen: tuple[torch.Tensor | None, ...] | None = None
     """Masks of visible keys for each run, bool `[count, 1, 1, length]`; None if all are visible."""
     calls: int = 0

@@ -1,4 +1,4 @@
-"""From a recipe to what makes its heads: every kind of head that checkpoints' files ask for."""
+"""Turns a recipe into the makers of its heads: every kind of head that checkpoints' files ask for."""
 
 from __future__ import annotations
 

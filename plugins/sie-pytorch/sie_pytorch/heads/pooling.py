@@ -1,4 +1,4 @@
-"""From the flat states of a packed batch to one vector a sequence.
+"""Pools the flat states of a packed batch to one vector per sequence.
 
 The definitions follow `Pooling` of sentence-transformers 6; sums are in float32.
 """
@@ -68,9 +68,9 @@ def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload, lasts: Index 
 
 
 def last_others(ids: Index, cu_seqlens: Index, padding: int) -> Index:
-    """Find the flat place of the last token of each sequence that is not `padding`; of one of nothing else, its first.
+    """Return the index of each sequence's last non-padding token (its first if all are padding).
 
-    Classes that classify a decoder's last state read it there, whether padding was put in or spelled out by a text.
+    Classes that classify a decoder's last state read it there, whether padding was added or spelled out by a text.
     """
     lasts = cu_seqlens[1:] - 1
     for number in np.flatnonzero(ids[lasts] == padding):

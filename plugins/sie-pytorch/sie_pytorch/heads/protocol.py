@@ -28,7 +28,7 @@ class HeadContext:
     """The inputs for making a head, available once the runner of its states is."""
 
     card: ModelCard
-    """The facts of the checkpoint; its files lie in `card.path`."""
+    """The facts of the checkpoint; its files are in `card.path`."""
     tokenizer: TextTokenizer
     """Says which tokens count."""
     hidden_size: int

@@ -67,7 +67,7 @@ class SentenceTransformersEncoder(Adapter):
         self._counter = TokenCounter(model)
         try:
             self._counter.count(TRIAL, "", None, None)
-        except Exception as error:  # Rust's errors have no class of their own
+        except Exception as error:  # Rust's errors have no specific class
             raise broken_tokenizer(card, error) from error
         last = type(model[-1]).__name__
         self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
@@ -176,7 +176,7 @@ class SentenceTransformersEncoder(Adapter):
         return reasons[0] if reasons else None
 
     def finish(self, units: Sequence[Unit], raw: NDArray[np.float32]) -> Sequence[ItemOutput]:
-        """Hand each unit its row; all rows lie in one array that nothing else holds."""
+        """Give each unit its row; all rows share an array that nothing else holds."""
         call = units[0].key
         assert isinstance(call, Call)
         unit_length = call.normalize or self._ends_in_unit_length
@@ -253,7 +253,7 @@ def load(context: LoadContext) -> Adapter:
             raise ModelLoadError("CONFIG", f"{context.model.id}: {error}.") from error
         except ModelLoadError:
             raise
-        except Exception as error:  # Rust's errors have no class of their own
+        except Exception as error:  # Rust's errors have no specific class
             raise broken_tokenizer(card, error) from error
         if tokenizer_note:
             told = {**told, "tokenizer": tokenizer_note}

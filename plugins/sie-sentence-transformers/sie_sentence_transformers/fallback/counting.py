@@ -38,7 +38,7 @@ class TokenCounter:
         self._module = copy.deepcopy(original, {id(weight): weight for weight in weights})
         self.max_length = token_limit(model)
         if self.max_length is not None:
-            self._module.max_seq_length = UNLIMITED  # else some modules cut before anyone can count
+            self._module.max_seq_length = UNLIMITED  # otherwise some modules cut before tokens can be counted
         self.takes_length = takes_length(model)
         """Whether a call may set its own length."""
         self._by_task = {task: getattr(original, f"{task}_length", None) for task in ("query", "document")}

@@ -61,7 +61,7 @@ def heed_own_code(context: LoadContext, card: ModelCard) -> dict[str, str]:
 
 
 def load_model(context: LoadContext, folder: str) -> Any:
-    """Load from local safetensors alone."""
+    """Load only local safetensors."""
     from sentence_transformers import SentenceTransformer
 
     disable_progress_bars()

@@ -1,6 +1,6 @@
 """Proof at load of what sentence-transformers loaded: that its weights are the files', and its texts do not touch.
 
-It calls public methods of the library alone.
+It calls only public methods of the library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORTEST = 16
 """Letters, and words of one letter, that are tried one after another to find the shortest text that a model takes."""
 
 Encode = Callable[[Sequence[str]], torch.Tensor]
-"""From texts, encoded in one batch, to vectors `[texts, dims]`."""
+"""Encodes texts in one batch to vectors `[texts, dims]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def probe_texts(model: Any) -> list[str]:
 
 
 def find_out(texts: Sequence[str], encode: Encode, count: Callable[[str], int]) -> FoundOut:
-    """Encode texts alone, twice, and together.
+    """Encode texts one by one, twice, and together.
 
     Args:
         texts: Of different lengths.

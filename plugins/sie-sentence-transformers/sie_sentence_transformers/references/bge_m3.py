@@ -49,7 +49,7 @@ class TokenLayers(ReferenceModel):
         """Load the encoder and the layers.
 
         Raises:
-            NoReferenceError: There are none.
+            NoReferenceError: There are no such layers.
         """
         refuse_fallback(served)
         assert context.card is not None

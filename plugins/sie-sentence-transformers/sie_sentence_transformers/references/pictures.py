@@ -69,7 +69,7 @@ class Pictures(ReferenceModel):
         return [ItemOutput(dense=vector) for vector in vectors]
 
     def similarity(self, query: ItemOutput, document: ItemOutput) -> float | None:
-        """Compare two vectors as sentence-transformers does; transformers compares none."""
+        """Compare two vectors as sentence-transformers does; transformers has no similarity."""
         return self._library.similarity(np.asarray(query.dense), np.asarray(document.dense))
 
     def _vector(self, item: Item, task: Task) -> Vector:

@@ -60,7 +60,7 @@ def open_library(
         trust_remote_code: Whether code that comes with the weights may run.
 
     Raises:
-        NoReferenceError: The weights name a class of their own, which is ignored.
+        NoReferenceError: The weights name their own class, which is ignored.
     """
     refuse_other_class(served)
     assert context.card is not None

@@ -77,7 +77,7 @@ def refuse_other_class(served: ModelInfo) -> None:
 
 
 def refuse_fallback(served: ModelInfo) -> None:
-    """Refuse to be held against itself.
+    """Refuse to check the library against itself.
 
     Raises:
         NoReferenceError: The model is served by the fallback adapter, which is the library.

@@ -41,8 +41,8 @@ class Labels:
     def of(cls, card: ModelCard, count: int, activation: str | None) -> Labels:
         """Name `count` labels by the card.
 
-        Without another word the score is the only label, entailment, or of a cross-encoder's two the second. Other
-        classifiers come here with a profile that names the label.
+        Default score: the only label; else entailment; else, of a cross-encoder's two, the second. Other classifiers
+        come here with a profile that names the label.
         """
         names = _names(card, count)
         entailment = entailment_label(_numbers(card, names)) if count > 1 else None

@@ -1,4 +1,4 @@
-"""From a query and documents, or texts and labels, to token sequences: pairing, templates, truncation.
+"""Converts a query and documents, or texts and labels, to token sequences: pairing, templates, truncation.
 
 It runs on several CPU threads at once, and gives token ids as NumPy arrays.
 """
@@ -92,7 +92,7 @@ class PairPreparation:
             yield self._pair(first, second, second.where, truncation, task)
 
     def label_sequences(self, items: Sequence[Item], task: Task) -> Iterator[list[TokenSequence]]:
-        """Make the sequences of each item: its text, which alone is cut, with the hypothesis of each label after it.
+        """Make the sequences of each item: its text with the hypothesis of each label after it; only the text is cut.
 
         Raises:
             InvalidInput: A text is missing or too long, an option is wrong, or there are too many pairs.
@@ -204,7 +204,7 @@ class PairPreparation:
             yield self._written_one(written, around.wrap(written.text), around, task)
 
     def _written_one(self, written: _Text, text: str, around: Prompt, task: Task) -> TokenSequence:
-        """Cut a text that is too long, its document alone.
+        """Cut a pair that is too long; only its document is cut.
 
         Raises:
             InvalidInput: It has no token, is too long while truncation is refused, or the words around the document

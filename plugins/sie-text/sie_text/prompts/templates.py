@@ -14,7 +14,7 @@ LONGEST_SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template: pieces of text, each with the field after it; the last has none."""
+    """A parsed template: pieces of text, each with the field after it; the last piece has no field."""
 
     pieces: tuple[tuple[str, str | None], ...]
 

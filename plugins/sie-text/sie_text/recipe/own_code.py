@@ -30,7 +30,8 @@ EQUAL_CLASSES: Mapping[str, frozenset[str]] = {
     ),
     "phi3": frozenset({"modeling_phi3.Phi3ForCausalLM"}),
 }
-"""By `model_type`: published classes, without their repository, that compute what transformers' own class does."""
+"""Keyed by `model_type`: published classes, without repository, that compute the same as transformers' own.
+"""
 
 Runs = Literal["here", "elsewhere", "nowhere"]
 """Where code of the weights may run once the model's config trusts it: in the asking family, in a later family, or in
@@ -39,7 +40,7 @@ none.
 
 
 class OwnCodeError(ModelLoadError):
-    """The weights were made for a class of their own, which is not run; `CONFIG`."""
+    """The weights were made for their own class, which is not run; `CONFIG`."""
 
     def __init__(self, message: str) -> None:
         super().__init__("CONFIG", message)

@@ -204,7 +204,7 @@ def _activation(card: ModelCard) -> tuple[str | None, str | None]:
 
 
 def _activation_path(card: ModelCard) -> str | None:
-    """Find the class of the activation; `CrossEncoder` alone writes it, into one of three places."""
+    """Find the class of the activation; only `CrossEncoder` writes it, into one of three places."""
     older = card.config.get("sentence_transformers")
     places = (
         card.sentence_transformers.get("activation_fn"),

@@ -21,7 +21,7 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TransformerSettings:
-    """How the `Transformer` module tokenises. Lengths are in tokens, special ones included."""
+    """The tokenisation of the `Transformer` module. Lengths are in tokens, special ones included."""
 
     max_seq_length: int | None = None
     query_length: int | None = None
@@ -32,7 +32,7 @@ class TransformerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PoolingSettings:
-    """How token states become one vector: the concatenation of `modes`."""
+    """The pooling of token states to one vector: the concatenation of `modes`."""
 
     modes: tuple[PoolingMode, ...] = ("mean",)
     include_prompt: bool = True
@@ -40,7 +40,7 @@ class PoolingSettings:
 
 @dataclass(frozen=True, slots=True)
 class DenseSettings:
-    """A linear layer and an activation; its weights lie in `path`."""
+    """A linear layer and an activation; its weights are in `path`."""
 
     path: Path
     in_features: int
@@ -63,7 +63,7 @@ class ProjectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class LayerNormSettings:
-    """A layer norm; its weights lie in `path`."""
+    """A layer norm; its weights are in `path`."""
 
     path: Path
     dims: int
@@ -104,7 +104,7 @@ class ExpansionSettings:
     fixed: bool = True
     """Whether longer queries are cut to `length`."""
     attended: bool = False
-    """Whether tokens attend to the filling; without, the filling alone looks at the query."""
+    """Whether other tokens attend to the expansion; if not, only the expansion attends to the query."""
     token: str | None = None
     """The added token; None takes the mask token, or the end token of a tokenizer without one."""
 

@@ -46,7 +46,7 @@ def read_static_recipe(card: ModelCard) -> StaticRecipe:
     model2vec writes files for both libraries; its own `config.json` then wins, because its library reads that.
 
     Raises:
-        NotUnderstoodError: The files are of something else.
+        NotUnderstoodError: The files are not of a static model.
     """
     if card.model_type == MODEL2VEC or "StaticModel" in card.architectures:
         length = card.config.get("max_length", MODEL2VEC_LENGTH)

@@ -78,7 +78,7 @@ def load_tokenizer(
         core, facts = read_files(card, settings, bare=bare) if origin is None else follow_file(card, settings, origin)
     except ModelLoadError:
         raise
-    except Exception as error:  # Rust's errors have no class of their own
+    except Exception as error:  # Rust's errors have no specific class
         raise broken_tokenizer(card, error) from error
     return _text_tokenizer(core, facts, card, settings, markers, bare=bare)
 
@@ -107,7 +107,7 @@ def transformers_tokenizer(card: ModelCard, settings: TransformerSettings, *, tr
             "DEPENDENCY", f"The tokenizer's files need a package that is not installed: {error.name or 'see the log'}."
         ) from error
     except Exception as error:
-        # Rust's errors have no class of their own, and a missing file is reported in half a dozen ways.
+        # Rust's errors have no specific class, and a missing file is reported in half a dozen ways.
         raise broken_tokenizer(card, error) from error
 
 
@@ -166,7 +166,7 @@ def _text_tokenizer(
 ) -> TextTokenizer:
     try:
         core.encode(TRIAL)
-    except Exception as error:  # Rust's errors have no class of their own
+    except Exception as error:  # Rust's errors have no specific class
         raise broken_tokenizer(card, error) from error
     if settings.do_lower_case:
         lower_case_first(core)

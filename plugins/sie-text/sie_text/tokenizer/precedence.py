@@ -147,7 +147,7 @@ def _alike(one: Tokenizer, other: Tokenizer) -> bool:
 
 
 def _folder_of(theirs: Any) -> Path | None:
-    """Find the folder a tokenizer was built from, which may lie below the one it names; None without a file.
+    """Find the folder a tokenizer was built from, which may be below the one it names; None without a file.
 
     Raises:
         NotUnderstoodError: Several folders hold different files.

@@ -46,7 +46,7 @@ _PATTERNS = frozenset(
         ),
     }
 )
-"""The patterns of GPT-2, CLIP, Qwen 2 and Llama 3: none matches a letter and a space after it."""
+"""The patterns of GPT-2, CLIP, Qwen 2 and Llama 3: none of them matches a letter and a space after it."""
 
 
 def cuts_between_words(core: Tokenizer) -> bool:
@@ -68,7 +68,7 @@ def cuts_between_words(core: Tokenizer) -> bool:
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Cut the middle out of a text but for as many words at both ends as hold `tokens` tokens each."""
+    """Cut the middle out of a text, except as many words at both ends as hold `tokens` tokens each."""
     if len(text) <= LONG:
         return text
     first = next(islice(_between(text, 0), tokens - 1, None), None)

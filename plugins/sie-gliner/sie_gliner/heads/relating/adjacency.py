@@ -106,4 +106,4 @@ ADJACENCIES: dict[str, Callable[[int], nn.Module]] = {
     "gcn": GraphAdjacency,
     "gat": GraphAttentionAdjacency,
 }
-"""By the name a config gives them as `relations_layer`, whatever its case."""
+"""Keyed by the config's `relations_layer`, in any case."""

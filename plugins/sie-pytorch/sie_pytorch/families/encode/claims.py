@@ -98,7 +98,7 @@ def _claim_unseen(card: ModelCard) -> Claim | None:
 
 
 def _routes(card: ModelCard) -> str:
-    """Word which texts are looked up."""
+    """Describe which texts are looked up."""
     routes = read_routes(card)
     looked_up, encoded = ("query", "document") if "query" in routes.looked_up else ("document", "query")
     return (

@@ -36,7 +36,7 @@ class Row:
 
 
 class VisionEncoder(Adapter):
-    """A model of images and texts. An item is one of the two, and gives one vector."""
+    """A model of images and texts. An item is either a text or an image, and gives one vector."""
 
     def __init__(
         self,

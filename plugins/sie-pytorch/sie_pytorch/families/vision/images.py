@@ -73,7 +73,7 @@ class Decoder:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert a picture of any mode to RGB; what is transparent is composited on white."""
+    """Convert a picture of any mode to RGB; transparent pixels are composited on white."""
     if "A" not in image.getbands() and image.info.get("transparency") is None:
         return image.convert("RGB")
     picture = image if image.mode == "RGBA" else image.convert("RGBA")

@@ -1,4 +1,4 @@
-"""How the texts of a model of images and texts are padded to one array."""
+"""Pads the texts of a model of images and texts to one array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sie_text.tokenizer import Ids, TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How the rows of a batch become one array."""
+    """The padding of a batch's rows to one array."""
 
     token: int
     length: int | None

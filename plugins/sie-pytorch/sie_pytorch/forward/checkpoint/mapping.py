@@ -1,4 +1,5 @@
-"""Memory outside the heap: the pages of weights that are views of files, given back, and new memory that leaves none.
+"""Memory outside the heap: releases the pages of weights that are views of files, and allocates large tensors in
+mappings.
 
 The kernel reads a page of a mapped file when it is first touched, and counts it as the process's from then on.
 """
@@ -29,7 +30,7 @@ class MappedFiles:
     places: tuple[tuple[int, int], ...] = ()
     """First address and the one after the last of each mapping."""
     held: tuple[torch.UntypedStorage, ...] = ()
-    """A weight's memory in each: while it is held the mapping stays, and nothing else gets its addresses."""
+    """A weight's memory in each mapping: while it is held, the mapping stays and its addresses are not reused."""
 
     @classmethod
     def of(cls, folder: Path, weights: Iterable[torch.Tensor]) -> MappedFiles:

@@ -122,7 +122,7 @@ def _unlike_positions(model: Any) -> torch.Tensor:
 
 
 def _is_relative(config: Any) -> bool:
-    """Whether tokens know their distances alone, as in DeBERTa: `max_position_embeddings` then bounds nothing."""
+    """Whether tokens know only their distances, as in DeBERTa: `max_position_embeddings` then bounds nothing."""
     relative = getattr(config, "relative_attention", False)
     return bool(relative) and not getattr(config, "position_biased_input", True)
 

@@ -1,4 +1,4 @@
-"""Loads a text encoder's base model from a checkpoint folder: safetensors alone, every weight accounted for."""
+"""Loads a text encoder's base model from a checkpoint folder: only safetensors, every weight accounted for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ import_losses()
 
 
 class _Reports(logging.Filter):
-    """Drops warnings of transformers about what is judged and reported here, and remembers the last report on a load.
+    """Drops warnings of transformers about matters that are judged and reported here, and keeps the last report on a
+    load.
 
     The dropped ones concern unused heads, and attention that cannot be exchanged. Reasons why weights could not be
     converted are in the report alone.
@@ -117,7 +118,8 @@ def load_config(folder: Path, part: EncoderPart | None = None) -> Any:
 
 
 def sparse_blocks(config: Any) -> bool:
-    """Whether a config asks for BigBird's sparse attention, which its class gives up for good at the first short text.
+    """Whether a config asks for BigBird's sparse attention, which its class gives up permanently at the first short
+    text.
 
     Full attention serves: the class would use it once it has seen a short text.
     """

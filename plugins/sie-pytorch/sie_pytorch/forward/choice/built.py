@@ -16,7 +16,7 @@ class RunnerInfo:
     """The runner that serves a model, with reasons."""
 
     name: str
-    """The name of its `RunnerSpec`, or `padded`; `padded (equal lengths)` where padding changes the states."""
+    """The name of its `RunnerSpec`, or `padded`; `padded (equal lengths)` if padding changes the states."""
     reason: str
     """Why it serves: its proof, and the refusals of those tried before it."""
     precision: str
@@ -31,8 +31,10 @@ class RunnerInfo:
     embeds_types: bool = False
     """True if type 0 has an embedding, so types must be passed for single texts too, if the tokenizer gives types."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """For `ModelFacts.notes`: the runner, and every choice an operator should know. Under `lora` why a model whose
-    runner takes no LoRA adapters refuses them."""
+    """For `ModelFacts.notes`: the runner, and every choice an operator should know.
+
+    Under `lora`, the reason if its runner takes no LoRA adapters.
+    """
 
 
 class BuiltRunner:

@@ -125,7 +125,7 @@ def states_alone(model: Any, probe: Probe) -> torch.Tensor:
     """Run each probe sequence alone through the model's own forward pass: `[total_tokens, hidden]`."""
     lengths = probe.cu_seqlens.diff() if probe.key_lengths is None else probe.key_lengths
     seen = seen_tokens(probe.cu_seqlens, lengths).to(probe.ids.device)
-    # Without a mask some classes take a padding token for padding, though a text spelled it out.
+    # Without a mask, some classes take a padding token that a text spells out for padding.
     masked = probe.key_lengths is not None or "attention_mask" in forward_arguments(model)
     parts = []
     for place in probe.sequences():

@@ -32,7 +32,7 @@ LEAST_PASSES, LEAST_S, MOST_S = 4, 0.02, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How fast a runner is: seconds of its fastest passes."""
+    """The speed of a runner: seconds of its fastest passes."""
 
     name: str
     short_s: float

@@ -47,7 +47,8 @@ class RelativePositions:
     def projected(self, layer: Any, factors: Mapping[str, Factors] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the keys and the queries of positions of one layer, each float32 `[2 * span, hidden]`.
 
-        In float32, whatever the weights are kept in; `factors` of a LoRA adapter are by the names of linear layers.
+        In float32, whatever the precision of the weights; `factors` of a LoRA adapter are keyed by the names of linear
+        layers.
         """
         keys, queries = (self._through(layer.get_submodule(name), (factors or {}).get(name)) for name in self.names)
         return keys, queries

@@ -29,7 +29,7 @@ LAYERS = DEBERTA.layers
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Some sequences of a batch, laid out one after another."""
+    """Some sequences of a batch, concatenated."""
 
     tokens: torch.Tensor
     """The numbers of their tokens in the batch."""
@@ -80,7 +80,7 @@ class PackedDeberta:
         """Compute the last hidden states; see `Runner.forward`.
 
         Raises:
-            RunnerUnfitError: Some tokens are not attended to: DeBERTa's class makes nothing of such a token.
+            RunnerUnfitError: Some tokens are no keys: DeBERTa's class does not support such tokens.
         """
         if key_lengths is not None:
             raise RunnerUnfitError("it does not run tokens that nothing attends to")

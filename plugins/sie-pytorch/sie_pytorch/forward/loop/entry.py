@@ -43,7 +43,7 @@ class EmbeddingTables:
 
 
 class EncoderEntry:
-    """From token ids to the states that the first layer takes."""
+    """Converts token ids to the states that the first layer takes."""
 
     def __init__(self, model: Any, row: Layers) -> None:
         """Take the modules of `model`, whose layers `row` describes.
@@ -58,7 +58,7 @@ class EncoderEntry:
         self._tables = row.tables
         self._rotary: Any = None if row.rotary is None else _rotary_of(model)
         self.kinds = _kinds_of_layers(model, self._rotary)
-        """The kinds of layers that have rotary angles of their own, in the order these are returned in."""
+        """The kinds of layers with separate rotary angles, in the order in which these are returned."""
         self.position_ids = position_rule(model)
         """Numbers the positions of tokens as the model does."""
         self._accepted = set(inspect.signature(self.embeddings.forward).parameters)

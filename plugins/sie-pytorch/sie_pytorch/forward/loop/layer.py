@@ -16,7 +16,7 @@ from sie_pytorch.forward.loop.linear import Rows, split_gate
 from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, plain_linear
 
 LoraDelta = Callable[..., torch.Tensor | None]
-"""From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
+"""Maps states and the names of the layers that they enter to the LoRA delta of the joined result, or None."""
 
 
 class Product(Protocol):
@@ -70,7 +70,7 @@ class LoopParts(Protocol):
         """Take the weights that widen.
 
         Raises:
-            RunnerUnfitError: The activation is none it computes.
+            RunnerUnfitError: It does not compute the activation.
         """
         ...
 

@@ -51,7 +51,7 @@ def row_count(tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of a linear layer."""
+    """A slice of a linear layer's rows."""
 
     weight: torch.Tensor
     """`[out, in]`."""

@@ -23,7 +23,7 @@ class PrepackedParts:
     dtype: torch.dtype
     transfers: Transfers
     eager: bool
-    """Whether attention is spelled out instead of PyTorch's fused function."""
+    """Whether attention runs as separate products and a softmax instead of PyTorch's fused function."""
 
     def product(self, layers: Sequence[torch.nn.Linear | Rows]) -> PackedLinear:
         """See `LoopParts.product`."""

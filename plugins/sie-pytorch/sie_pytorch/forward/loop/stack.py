@@ -1,6 +1,6 @@
 """A model's layers as the table of architectures describes them: modules by name, sizes and rules from the config.
 
-For runners with layers of their own. Everything here is read from transformers' model; nothing is computed.
+For runners with their own layers. Everything here is read from transformers' model; nothing is computed.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def plain_linear(layer: torch.nn.Module, name: str) -> torch.nn.Linear:
     """Return one of the linear layers of a layer.
 
     Raises:
-        RunnerUnfitError: It is something else.
+        RunnerUnfitError: It is no plain linear layer.
         AttributeError: None has this name.
     """
     module = layer.get_submodule(name)

@@ -1,4 +1,6 @@
-"""From packed sequences to padded batches of similar length, and back: for runners whose library takes padded input."""
+"""Converts packed sequences to padded batches of similar length, and back: for runners whose library takes padded
+input.
+"""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class PackedModel(TextAdapter):
         return True
 
     def finish(self, units: Sequence[Unit], raw: list[Computed]) -> Sequence[ItemOutput]:
-        """Hand each unit its rows; all rows of an output lie in arrays that nothing else holds."""
+        """Give each unit its rows; all rows of an output share an array that nothing else holds."""
         sequences = [unit.payload for unit in units]
         made = [
             (output, self._heads[output].finish(sequences, layout, [copy.wait() for copy in copies], chosen))

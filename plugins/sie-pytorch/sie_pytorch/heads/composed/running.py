@@ -41,7 +41,7 @@ def runner_for(
         NotUnderstoodError: transformers has no base model for it that turns token ids into states.
         OutOfDeviceMemory: The device has no room.
     """
-    # Imports transformers' models, which takes longer than all else here.
+    # Imports transformers' models, which takes longer than everything else here.
     from sie_pytorch.forward import build_runner, keep_refusal, recall_refusal
     from sie_pytorch.forward.checkpoint.dialects import IgnoredConfigError
 

@@ -14,7 +14,7 @@ from sie_pytorch.heads.vectors.steps import Steps
 
 
 class Classifier(ABC):
-    """From the states of a batch to logits, one row a sequence."""
+    """Maps the states of a batch to logits, one row per sequence."""
 
     labels: int
     """Number of logits per sequence."""

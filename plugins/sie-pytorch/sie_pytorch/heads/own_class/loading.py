@@ -63,7 +63,7 @@ def load_classifier(folder: Path) -> ClassHead:
 
 
 def load_vocabulary_rows(folder: Path, tokens: Sequence[int]) -> ClassHead:
-    """Load a causal language model's head for the logits of `tokens` alone, in their order.
+    """Load only the rows of a causal language model's head for the logits of `tokens`, in their order.
 
     Raises:
         ModelLoadError: `CORRUPT`: the weights of the head are missing. `CONFIG`: a token is not in the vocabulary.

@@ -18,7 +18,7 @@ from sie_pytorch.heads.own_class.given_states import GivenStates
 
 
 class MaskedLanguageHead:
-    """From states to logits over the vocabulary."""
+    """Maps states to logits over the vocabulary."""
 
     def __init__(self, model: Any) -> None:
         """Take the head of `model`, a `*ForMaskedLM`, whose base model is dropped."""

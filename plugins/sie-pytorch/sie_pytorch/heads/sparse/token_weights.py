@@ -44,7 +44,7 @@ class TokenWeightHead(Head):
             device: Device of the states.
 
         Raises:
-            ModelLoadError: `CORRUPT`: the layer is missing, or is none from states to one number.
+            ModelLoadError: `CORRUPT`: the layer is missing, or does not map states to one number.
         """
         self._layer = load_projection(settings.projection).to(device)
         if tuple(self._layer.weight.shape) != (1, hidden_size):

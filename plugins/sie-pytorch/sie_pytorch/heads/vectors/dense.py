@@ -85,7 +85,7 @@ class DenseHead(Head):
     def finish(
         self, sequences: Sequence[TokenSequence], layout: Spans, arrays: Sequence[NDArray[Any]], choice: DenseChoice
     ) -> list[ItemOutput]:
-        """Hand each text its row; all lie in one array that nothing else holds."""
+        """Give each text its row; all rows share an array that nothing else holds."""
         unit_length = self._unit_length(choice)
         return [ItemOutput(dense=row, normalized=unit_length) for row in arrays[0]]
 

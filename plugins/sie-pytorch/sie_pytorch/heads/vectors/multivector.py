@@ -79,7 +79,7 @@ class MultivectorHead(Head):
     def finish(
         self, sequences: Sequence[TokenSequence], layout: Kept, arrays: Sequence[NDArray[Any]], choice: bool | None
     ) -> list[ItemOutput]:
-        """Hand each text its vectors; all lie in one array that nothing else holds."""
+        """Give each text its vectors; all share an array that nothing else holds."""
         return [ItemOutput(multivector=part) for part in np.split(arrays[0], layout.stops[:-1])]
 
     def _kept(self, batch: PackedBatch) -> NDArray[np.bool_]:

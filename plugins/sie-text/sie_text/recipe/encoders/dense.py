@@ -48,7 +48,7 @@ ACTIVATIONS = frozenset(
 
 
 def default_mode(card: ModelCard) -> PoolingMode:
-    """Choose as SentenceTransformer does: the last token of a causal language model, else the mean."""
+    """Choose as SentenceTransformer does: the last token of a causal language model, otherwise the mean."""
     causal = card.architectures[:1] and card.architectures[0].endswith("ForCausalLM")
     return "lasttoken" if causal and card.config.get("is_causal", True) else "mean"
 

@@ -89,7 +89,7 @@ def multivector_recipe(card: ModelCard) -> Recipe:
 
 
 def _steps(module: ModuleCard) -> tuple[HeadSettings, ...]:
-    """Read a module after the transformer: a layer over the states of tokens, or the mask, which is none."""
+    """Read a module after the transformer: a layer over the states of tokens, or the mask, which has no layer."""
     if not module.type.startswith(("sentence_transformers.", "pylate.models.Dense.")):
         raise NotUnderstoodError(f"modules.json names {module.type}, a class of its own")
     if module.kind == "MultiVectorMask":

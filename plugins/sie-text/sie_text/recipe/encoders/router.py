@@ -54,7 +54,7 @@ def is_sparse_router(card: ModelCard) -> bool:
 
 
 def is_router(card: ModelCard) -> bool:
-    """Whether `modules.json` is a router alone, of whatever kind."""
+    """Whether `modules.json` holds only a router, of any kind."""
     return len(card.modules) == 1 and card.modules[0].kind in ROUTERS
 
 
