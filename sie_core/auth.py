@@ -57,7 +57,7 @@ class Auth:
     """Whether a caller of a server, gateway or worker may call: everybody, or only with a token.
 
     Args:
-        tokens: What clients may have; without any everybody may call.
+        tokens: Tokens of clients; without any, everybody may call.
         admin: Tokens of those who may change pools. They may do everything else, too.
         exempt: Whether operational paths answer everybody.
     """

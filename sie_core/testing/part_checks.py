@@ -93,7 +93,7 @@ def devices_are_of_its_kind(probe: DeviceProbe) -> None:
 
 
 def memory_adds_up(probe: DeviceProbe) -> None:
-    """Memory in use is at least 0 and at most what there is."""
+    """Memory in use is between 0 and the total."""
     for device in probe.devices():
         memory = probe.memory(device)
         assert 0 <= memory.used <= memory.total, f"{device} uses {memory.used} of {memory.total} bytes"

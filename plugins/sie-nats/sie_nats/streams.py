@@ -37,7 +37,7 @@ def stream_config(settings: QueueSettings, storage: str, replicas: int) -> dict[
         "num_replicas": replicas,
         "discard": "new",
         "discard_new_per_subject": settings.max_messages_per_subject is not None,
-        "max_msgs": settings.max_messages + on_disk,  # the spare one
+        "max_msgs": settings.max_messages + on_disk,  # the spare message
         "max_msgs_per_subject": settings.max_messages_per_subject or -1,
         "max_bytes": settings.max_bytes,
         "max_age": nanoseconds(settings.max_age_s),

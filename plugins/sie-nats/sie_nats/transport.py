@@ -244,7 +244,7 @@ class JetStreamTransport(QueueTransport):
             entry(api_error(error, "publish"))
 
     def _spare(self, queue: str) -> None:
-        """Have a message stay in a queue that is in use."""
+        """Keep one spare message in a queue that is in use."""
         now = asyncio.get_running_loop().time()
         if self._options.storage == "file" and now - self._spared_at.get(queue, -SPARE_S) >= SPARE_S:
             self._spared_at[queue] = now

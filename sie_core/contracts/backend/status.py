@@ -52,7 +52,7 @@ class StageStatus:
     waiting: int
     """Calls that no thread has taken yet."""
     at_work: int
-    """Threads that are at one."""
+    """Threads that run a call."""
 
 
 @dataclass(frozen=True, slots=True)

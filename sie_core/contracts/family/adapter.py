@@ -100,7 +100,7 @@ class ModelFacts:
     takes_lora: bool = False
     """Whether requests may choose LoRA adapters."""
     precision: str = "float32"
-    """The precision computed in, after the family's own checks."""
+    """The precision of the computation, after the family's own checks."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes for the operator: the runner that serves, or a fallback and its reason.
 
@@ -185,7 +185,7 @@ class Adapter(ABC):
         next batch, so that neither includes the time of `finish`.
 
         Returns:
-            Whether the device is known to be done. False, as here, lets the end of `finish` count for it.
+            Whether the device is known to be done. If False, as here, the end of `finish` counts as the device's.
 
         Raises:
             OutOfDeviceMemory: Asynchronous errors of the device appear here; handled as in `run`.

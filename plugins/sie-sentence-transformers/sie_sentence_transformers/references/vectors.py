@@ -87,7 +87,7 @@ class Vectors(ReferenceModel):
 
     @classmethod
     def load(cls, context: LoadContext, served: ModelInfo) -> Vectors:
-        """Load the encoder the card speaks of.
+        """Load the encoder that the card describes.
 
         Raises:
             NoReferenceError: The library serves the model, or cannot load it.

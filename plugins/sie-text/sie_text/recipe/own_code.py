@@ -67,11 +67,11 @@ def heed_auto_map(
     """Refuse weights that were made for another class than transformers' own.
 
     Args:
-        context: Whose profile may have it ignored (`auto_map: ignore`), and whose model may trust it.
-        config: As for `own_class`, and so are `heads`.
-        heads: See above.
+        context: The load; its profile may ignore the code (`auto_map: ignore`), its model may trust it.
+        config: See `own_class`.
+        heads: See `own_class`.
         runs: Places where trusted code runs.
-        file: What states the config, for the message.
+        file: The file of the config, for the message.
 
     Returns:
         The note for operators, under `auto_map`, if code is ignored or run; else nothing.

@@ -20,7 +20,7 @@ class RunnerInfo:
     reason: str
     """Why it serves: its proof, and the refusals of those tried before it."""
     precision: str
-    """`float32`, `bfloat16` or `float16`, as computed in."""
+    """Precision of the computation: `float32`, `bfloat16` or `float16`."""
     model_type: str
     hidden_size: int
     attention_layers: int
@@ -65,7 +65,7 @@ class BuiltRunner:
         low_rank: LowRank | None = None,
         key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Compute the last hidden states; see `LoraRunner.forward`. Factors only if it `takes_lora`."""
+        """Compute the last hidden states; see `LoraRunner.forward`. Pass factors only if it `takes_lora`."""
         ids = ids.to(self._device, non_blocking=True)
         positions = positions.to(self._device, non_blocking=True)
         if segment_ids is not None:

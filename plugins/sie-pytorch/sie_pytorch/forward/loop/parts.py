@@ -46,7 +46,7 @@ class PrepackedParts:
         return PackedLayout.of(cu_seqlens, key_lengths, self.transfers, eager=self.eager)
 
     def rotation(self, stack: LayerStack, angles: Angles) -> Angles:
-        """Leave the angles as they are."""
+        """Return the angles unchanged."""
         return angles
 
 
