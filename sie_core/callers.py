@@ -61,7 +61,7 @@ class Callers:
         address = _read(peer or "")
         if address is None:
             return "address unknown"
-        # Each proxy appends whom it heard: what stands left of an untrusted address anybody may have written.
+        # Each proxy appends its peer's address; anything left of an untrusted address may be forged.
         for told in reversed(forwarded.split(",")):
             if not self._is_trusted(address) or (before := _read(told)) is None:
                 break

@@ -100,7 +100,7 @@ class Engine:
         await self.preload.run()
 
     async def close(self) -> None:
-        """Stop everything: what is still in flight answers `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
+        """Stop everything: requests in flight answer `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
         self.admission.closed_because = "the engine is closed"
         self.preload.cancel()
         self.sightings.close()
@@ -117,7 +117,7 @@ class Engine:
         self.residency.close()
 
     def follow(self, catalog: Catalog) -> None:
-        """Serve another snapshot from now on; models that are loaded are brought in line beside their requests."""
+        """Serve another snapshot from now on; loaded models are rolled out while requests go on."""
         before = self.catalog
         self._adopt(catalog if self.hub is None else with_found(catalog, self.hub.found))
         catalog = self.catalog
@@ -125,7 +125,7 @@ class Engine:
         self.sightings.again()
 
     async def resolve(self, model: str, *, named: bool = False) -> ResolvedModel:
-        """Find a model in the catalog, or else look it up; `named` is whether the operator names it, and not a client.
+        """Find a model in the catalog, otherwise look it up; `named` is whether the operator names it, not a client.
 
         Raises:
             InferenceError: As `Catalog.resolve` and `HubModels.find`.
@@ -176,7 +176,7 @@ class Engine:
         return cast("Tokens", await self._ask_tokenizer(request))
 
     async def decode(self, request: DecodeRequest) -> Sequence[str]:
-        """Write the texts of tokens; `INVALID_INPUT` where the model's family has no way back from tokens."""
+        """Decode tokens to texts; raises `INVALID_INPUT` if the model's family cannot decode."""
         return cast("Sequence[str]", await self._ask_tokenizer(request))
 
     async def load(self, model: str, lora: str | None = None) -> None:
@@ -196,7 +196,7 @@ class Engine:
                 of_lora.release()
 
     async def unload(self, model: str) -> bool:
-        """Unload a model once its requests are answered, for good unless it is pinned; False if it stays in use."""
+        """Unload a model once its requests are answered, permanently unless it is pinned; False if it stays in use."""
         resolved = self.catalog.resolve(model)
         unloaded = await self.lifecycle.unload(resolved, self.timeouts.asked_unload_s)
         self.preload.again({resolved.id})
@@ -229,7 +229,7 @@ class Engine:
         return [report.as_dict() for report in self.installed.reports_now()]
 
     def health(self) -> Health:
-        """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
+        """Report what is wrong: with the device for liveness; also with preload and admission for readiness."""
         live = self.pipeline.problem() or self.residency.problem()
         failing = self.pipeline.device.health.scheduler_problem()
         ready = live or self.admission.closed_because or self.preload.problem or failing
@@ -238,7 +238,7 @@ class Engine:
         return Health(live, ready, (*notes, *self.registry.failing(), *self.lifecycle.notes(), *self.pipeline.notes()))
 
     def status(self) -> EngineStatus:
-        """Tell the state of the device, of every queue, model and load; waits for nothing."""
+        """Report the state of the device, and of every queue, model and load; never waits."""
         cost, nbytes = self.pipeline.held()
         return EngineStatus(
             device=self.device,

@@ -1,4 +1,4 @@
-"""Every metric of the engine, in a registry of its own."""
+"""Every metric of the engine, in a separate registry."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class EngineMetrics:
         self._queued_cost = gauge("sie_queue_cost", "Cost units queued for the device.")
 
     def measured(self, memory: DeviceMemory) -> None:
-        """Show the memory of the device as it was just measured."""
+        """Publish a new measurement of the device's memory."""
         self._memory_used.set(memory.used)
         self._memory_total.set(memory.total)
 

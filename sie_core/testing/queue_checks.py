@@ -51,7 +51,7 @@ class _Bench:
         await self.there.declare_consumer(ConsumerSettings(self.name, token, f"{self.name}.{token}", **given))
 
     async def store(self, text: str, token: str = "a", **fields: Any) -> int:
-        """Publish a message with an id of its own and return its sequence."""
+        """Publish a message with a unique id and return its sequence."""
         work = Work(f"{self.name}.{token}", fields.pop("id", secrets.token_hex(8)), text.encode(), **fields)
         stored = await within(self.publish(work))
         if isinstance(stored, QueueError):

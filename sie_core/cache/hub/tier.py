@@ -58,8 +58,8 @@ class HubTier:
         The commit is resolved first, and every file is of that commit.
 
         Raises:
-            ModelLoadError: `GATED`, `NOT_FOUND`, `NETWORK`, `STORAGE`, `CORRUPT` where a file differs from the Hub's
-                list, or `CONFIG` where the repository has pickled weights only.
+            ModelLoadError: `GATED`, `NOT_FOUND`, `NETWORK`, `STORAGE`, `CORRUPT` if a file differs from the Hub's list,
+                or `CONFIG` if the repository has pickled weights only.
         """
         if request.peek:
             return None

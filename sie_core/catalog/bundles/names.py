@@ -2,7 +2,7 @@
 
 FILE = "bundle.yaml"
 EVERY_MODEL = "*"
-"""In `models`: every model whose config names no family."""
+"""Name in `models` for every model whose config names no family."""
 LEFT_OUT = "none"
 """The `spec` of an override whose package is not installed."""
 NAME = "[A-Za-z0-9_-]{1,64}"

@@ -49,11 +49,11 @@ class StoreFolder:
         return list(files.values())
 
     def weights(self) -> Iterator[ModelConfig]:
-        """Find none: weights come through the weight tiers."""
+        """Return none: weights come through the weight tiers."""
         return iter(())
 
     def passed_over(self) -> Iterator[tuple[Path, str]]:
-        """Find none, as above."""
+        """Return none, as above."""
         return iter(())
 
     def _list(self) -> list[StoredObject]:

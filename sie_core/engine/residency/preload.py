@@ -1,4 +1,4 @@
-"""Loads models before a request asks for them, and tells readiness when it may be green. Event loop only."""
+"""Loads models before the first request, and decides when readiness is green. Event loop only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Preload:
     """Loads `SIE_PRELOAD_MODELS`, and keeps those models loaded that are pinned while the engine runs.
 
     A failed load is tried again once it cooled down or its config changed. Readiness waits for the models of the
-    setting, but for those that a config service may add later; they are loaded when they come.
+    setting, except those that a config service may add later; these are loaded when they are added.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Preload:
         await asyncio.gather(*(each.wait() for each in tried))
 
     def pin(self, names: Iterable[str]) -> None:
-        """Keep these, and let go of those that were pinned before: they stay until their memory is needed."""
+        """Keep these, and release those that were pinned before: they stay until their memory is needed."""
         self._pinned = frozenset(names)
         self._lifecycle.registry.pin(frozenset(map(listed_id, self._pinned)))
         for gone in self._tasks.keys() - self._pinned - self._awaited.keys():
@@ -80,7 +80,7 @@ class Preload:
             self._start(name)
 
     def again(self, models: Container[str]) -> None:
-        """Try again at once those whose config changed, or that were unloaded."""
+        """Retry at once the models whose config changed, or that were unloaded."""
         for name, (_, wake) in self._tasks.items():
             if listed_id(name) in models:
                 wake.set()
@@ -92,7 +92,7 @@ class Preload:
             task.cancel()
 
     def _start(self, name: str) -> asyncio.Event:
-        # Return what is set once the model was tried.
+        # Return the event that is set once the model was tried.
         tried, wake = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(self._keep(name, tried, wake))
         task.add_done_callback(lambda _: tried.set())
@@ -127,7 +127,7 @@ class Preload:
         return None
 
     def _failed(self, name: str, error: InferenceError) -> None:
-        # A failure is told once.
+        # A failure is reported once.
         later = error.code == "MODEL_NOT_FOUND" and self._may_come(name)
         if later:
             self._later.add(name)
