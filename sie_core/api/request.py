@@ -9,6 +9,8 @@ from starlette.datastructures import Headers
 
 PEER: Final = "sie.peer"
 """The key of a request's scope with its `Peer`; absent under a server that knows nothing of it."""
+HELD: Final = "sie.body_bytes"
+"""The key of a request's scope with the number of bytes that the gate counts for it."""
 HEADERS: Final = "sie.headers"
 """The key of a request's scope with its `RequestHeaders`."""
 

@@ -1,8 +1,8 @@
-"""Describes routes for OpenAPI, as arguments of FastAPI's decorators: bodies, headers, errors."""
+"""Makes routes with what OpenAPI says of them: bodies, headers, errors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
@@ -10,7 +10,8 @@ from sie_sdk.errors import ERRORS
 from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE, MSGPACK_TYPE
-from sie_core.api.http.envelopes import ACCEPTED, ENVELOPES, EnvelopeName
+from sie_core.api.endpoint import Endpoint, Handler
+from sie_core.api.http.envelopes import ACCEPTED, ENVELOPES, Dialect
 from sie_core.api.openapi.error_schema import (
     CohereErrorReply,
     ErrorReply,
@@ -51,7 +52,7 @@ _REPLY_HEADERS: Final = {
 }
 
 _STATUSES: Final = (400, 404, 406, 413, 415, 500, 502, 503, 504)
-_INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
+_INFERENCE_ERRORS: Final[dict[Dialect, tuple[int, ...]]] = {
     "native": _STATUSES,
     "openai": _STATUSES,
     "cohere": _STATUSES,
@@ -59,7 +60,7 @@ _INFERENCE_ERRORS: Final[dict[EnvelopeName, tuple[int, ...]]] = {
     "tei": (404, 406, 413, 415, 422, 424, 429, 500, 503, 504),
 }
 """The statuses of a route beside 200."""
-_ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
+ERROR_SCHEMAS: Final[dict[Dialect, type[BaseModel]]] = {
     "native": ErrorReply,
     "configs": ErrorReply,
     "openai": OpenAIErrorReply,
@@ -70,21 +71,31 @@ _ERROR_SCHEMAS: Final[dict[EnvelopeName, type[BaseModel]]] = {
 
 
 def inference(
+    path: str,
+    handler: Handler,
     body: type[BaseModel],
     reply: type[BaseModel],
     *,
+    dialect: Dialect,
+    tag: str,
+    name: str,
+    about: str,
     msgpack: bool,
-    errors: EnvelopeName = "native",
     error: type[BaseModel] | None = None,
     examples: Sequence[Example] = (),
-) -> dict[str, Any]:
-    """Make the arguments of an inference route's decorator.
+) -> Endpoint:
+    """Make a route that models answer.
 
     Args:
+        path: Its template.
+        handler: Answers.
         body: The schema of the request.
         reply: The schema of a 200.
+        dialect: Decides the envelope and the statuses of errors.
+        tag: One of `purposes.PURPOSES`.
+        name: What the document calls it.
+        about: What it does.
         msgpack: Whether the route speaks msgpack beside JSON.
-        errors: The envelope its errors come in.
         error: The schema of an error, where it is not the envelope's alone.
         examples: Bodies in JSON.
     """
@@ -93,45 +104,68 @@ def inference(
         "description": _first_line(reply),
         "content": {media_type: {"schema": reference(reply)} for media_type in media_types},
         "headers": {
-            name: {"description": about, "schema": {"type": "string"}} for name, about in _REPLY_HEADERS.items()
+            header: {"description": says, "schema": {"type": "string"}} for header, says in _REPLY_HEADERS.items()
         },
     }
     content: dict[str, Any] = {media_type: {"schema": reference(body)} for media_type in media_types}
     content[JSON_TYPE]["examples"] = described(examples)
-    accepted = {ACCEPTED: _accepted(errors)} if ENVELOPES[errors].accepts else {}
-    return {
+    accepted: dict[int | str, Any] = {ACCEPTED: _accepted(dialect)} if ENVELOPES[dialect].accepts else {}
+    schema = error or ERROR_SCHEMAS[dialect]
+    parameters = [
+        {"name": header, "in": "header", "required": False, "schema": values, "description": says}
+        for header, values, says in _REQUEST_HEADERS
+    ]
+    said = {
+        "name": name,
+        "description": about,
+        "tags": [tag],
         "response_class": Response,
-        "responses": {200: success, **accepted, **_errors(*_INFERENCE_ERRORS[errors], envelope=errors, schema=error)},
+        "responses": {200: success, **accepted, **_errors(*_INFERENCE_ERRORS[dialect], dialect=dialect, schema=schema)},
         "openapi_extra": {
             "requestBody": {"required": True, "content": content},
-            "parameters": [
-                {"name": name, "in": "header", "required": False, "schema": schema, "description": about}
-                for name, schema, about in _REQUEST_HEADERS
-            ],
+            "parameters": parameters,
         },
     }
+    return Endpoint(path, handler, dialect, ("POST",), True, said, (body, reply, schema))
 
 
-def lookup(reply: type[BaseModel], *statuses: int, errors: EnvelopeName = "native") -> dict[str, Any]:
-    """Make the arguments of a route that answers JSON to a request without a body."""
-    success = {"description": _first_line(reply), "content": {JSON_TYPE: {"schema": reference(reply)}}}
-    return {"response_class": Response, "responses": {200: success, **_errors(*statuses, envelope=errors)}}
+def lookup(
+    path: str,
+    handler: Handler,
+    reply: type[BaseModel],
+    *statuses: int,
+    tag: str,
+    dialect: Dialect = "native",
+    head: bool = False,
+    parameters: Sequence[Mapping[str, Any]] = (),
+    is_page: bool = False,
+) -> Endpoint:
+    """Make a route that answers JSON to a request without a body, or a page to browsers where it `is_page`."""
+    content: dict[str, Any] = {JSON_TYPE: {"schema": reference(reply)}}
+    page = {"text/html": {"schema": {"type": "string"}}} if is_page else {}
+    success = {"description": _first_line(reply), "content": content | page}
+    schema = ERROR_SCHEMAS[dialect]
+    said = {
+        "tags": [tag],
+        "response_class": Response,
+        "responses": {200: success, **_errors(*statuses, dialect=dialect, schema=schema)},
+        "openapi_extra": {"parameters": list(parameters)} if parameters else None,
+    }
+    return Endpoint(path, handler, dialect, ("GET", "HEAD") if head else ("GET",), False, said, (reply, schema))
 
 
-def probe(what: str, *, can_fail: bool = True, errors: EnvelopeName = "native") -> dict[str, Any]:
-    """Make the arguments of a route that answers one line of text, also for a failure where it `can_fail`."""
+def probe(
+    path: str, handler: Handler, what: str, *, tag: str = "status", can_fail: bool = True, dialect: Dialect = "native"
+) -> Endpoint:
+    """Make a route that answers one line of text, also for a failure where it `can_fail`."""
     text = {"content": {"text/plain": {"schema": {"type": "string"}}}}
     responses: dict[int | str, Any] = {200: {"description": what, **text}}
     if can_fail:
         responses[503] = {"description": "What is wrong, in one line.", **text}
-    return {"response_class": Response, "responses": responses | _errors(envelope=errors)}
-
-
-def page_or_json(reply: type[BaseModel], errors: EnvelopeName = "native") -> dict[str, Any]:
-    """Make the arguments of a route that answers a page to browsers, and JSON to programs."""
-    described = lookup(reply, errors=errors)
-    described["responses"][200]["content"]["text/html"] = {"schema": {"type": "string"}}
-    return described
+    schema = ERROR_SCHEMAS[dialect]
+    responses |= _errors(dialect=dialect, schema=schema)
+    said = {"tags": [tag], "response_class": Response, "responses": responses}
+    return Endpoint(path, handler, dialect, ("GET", "HEAD"), False, said, (schema,))
 
 
 def reference(model: type[BaseModel]) -> dict[str, str]:
@@ -139,33 +173,31 @@ def reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-def _errors(
-    *statuses: int, envelope: EnvelopeName = "native", schema: type[BaseModel] | None = None
-) -> dict[int | str, Any]:
+def _errors(*statuses: int, dialect: Dialect, schema: type[BaseModel]) -> dict[int | str, Any]:
     """Describe the replies of `statuses`, and of any other failure as `default`."""
-    content = {JSON_TYPE: {"schema": reference(schema or _ERROR_SCHEMAS[envelope])}}
+    content = {JSON_TYPE: {"schema": reference(schema)}}
     described: dict[int | str, Any] = {}
     for status in statuses:
-        rows = [row for row in ERRORS.values() if ENVELOPES[envelope].status(InferenceError(row.code, "")) == status]
+        rows = [row for row in ERRORS.values() if ENVELOPES[dialect].status(InferenceError(row.code, "")) == status]
         response: dict[str, Any] = {
             "description": " ".join(f"`{row.code}`: {row.meaning}" for row in rows),
             "content": content,
         }
         if any(row.retry_after_s is not None for row in rows):
-            seconds = {"type": "number" if envelope == "native" else "integer"}
+            seconds = {"type": "number" if dialect == "native" else "integer"}
             response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": seconds}}
         described[status] = response
     described["default"] = {"description": "Any other failure.", "content": content}
     return described
 
 
-def _accepted(envelope: EnvelopeName) -> dict[str, Any]:
+def _accepted(dialect: Dialect) -> dict[str, Any]:
     """Describe the reply of a cluster that has no worker yet."""
     row = ERRORS["PROVISIONING"]
     others = "Clients whose `X-SIE-SDK-Version` begins with `0.`, or that send `Prefer: wait`, get 503."
     return {
         "description": f"`{row.code}`: {row.meaning} {others}",
-        "content": {JSON_TYPE: {"schema": reference(_ERROR_SCHEMAS[envelope])}},
+        "content": {JSON_TYPE: {"schema": reference(ERROR_SCHEMAS[dialect])}},
         "headers": {"Retry-After": {"description": "Seconds.", "schema": {"type": "number"}}},
     }
 
