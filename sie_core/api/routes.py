@@ -10,7 +10,7 @@ from sie_core.api.configs.fleet import FleetConfigs
 from sie_core.api.context import Api
 from sie_core.api.endpoint import Endpoint
 from sie_core.api.http.envelopes import CONFIGS_PREFIX, TEI_PREFIX, Dialect
-from sie_core.api.inference.handler import endpoints_of
+from sie_core.api.inference.described import endpoints_of
 from sie_core.api.inference.route import Route
 from sie_core.api.native import encode, extract, score
 from sie_core.api.ollama import embed as ollama

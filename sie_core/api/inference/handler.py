@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ from sie_core.api.body.body import RawBody, decode_body, read_body
 from sie_core.api.body.embedding_types import JSON_FLOAT_BYTES, JSON_INTEGER_BYTES
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
-from sie_core.api.endpoint import Endpoint
 from sie_core.api.fields.body import ignored_fields
 from sie_core.api.http.envelopes import DIALECT
 from sie_core.api.http.model_id import check_model_id
@@ -24,28 +22,9 @@ from sie_core.api.inference.capacity import ANY, POOL, PROFILE
 from sie_core.api.inference.reply_headers import reply_headers
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.inference.streamed import response
-from sie_core.api.openapi.descriptions import inference
 from sie_core.api.request import PEER
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, LoadWait, ReplyForm
 from sie_core.logs import request_fields
-
-
-def endpoints_of(route: Route) -> Iterator[Endpoint]:
-    """List the paths of a route."""
-    for path in route.paths:
-        yield inference(
-            path,
-            partial(handle, route),
-            route.body,
-            route.reply,
-            dialect=route.dialect,
-            tag=route.tag,
-            name=route.name,
-            about=route.about,
-            msgpack=route.msgpack,
-            error=route.error,
-            examples=route.examples,
-        )
 
 
 async def handle(route: Route, api: Api, request: Request) -> Response:
