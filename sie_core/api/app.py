@@ -60,7 +60,6 @@ def create_app(
     gate = gate or Gate.of(settings)
     browsers = browsers or Browsers(settings.cors_origins)
     registry = registry or CollectorRegistry()
-    auth = Auth.of(settings)
     auth, callers = Auth.of(settings), Callers.of(settings)
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools)
     endpoints, http_metrics = served(api), HttpMetrics(api.registry)

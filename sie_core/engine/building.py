@@ -70,8 +70,7 @@ def build_engine(
     chain = build_chain(settings, plugins) if weights is None else weights
     metrics = EngineMetrics(detailed=settings.instrumentation)
     pressure = settings.memory_pressure_threshold_percent / 100
-    hub_models = HubModels(settings, plugins, device, clock) if hub else None
-    served = Served(catalog, hub_models)
+    served = Served(catalog, HubModels(settings, plugins, device, clock) if hub else None)
     pipeline = Pipeline(device, settings, plugins, timeouts, clock)
     queues, lost = pipeline.device.queue, pipeline.device.mark_lost
     registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock, timeouts)
