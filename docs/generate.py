@@ -180,8 +180,35 @@ def _unserved(row: Any) -> str:
     )
 
 
+def routes() -> str:
+    """List the routes of other APIs: those that have their clients' tags or dialects."""
+    from sie_core.api.openapi.purposes import PURPOSES
+    from sie_core.api.pages.listing import IN_PATH
+    from sie_core.api.paths.nearest import shown
+    from sie_core.api.routes import DOCUMENTED
+
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for each in DOCUMENTED:
+        tag, path = (each.described or {}).get("tags", ["status"])[0], shown(each.path)
+        if tag not in ("encode", "score", "extract", "models", "status"):
+            row = PURPOSES[tag][0], each.dialect, _model_of(each, IN_PATH in path)
+            groups.setdefault(row, []).append(f"`{each.methods[0]} {path}`")
+    rows = [(", ".join(paths), shape, errors, model) for (shape, errors, model), paths in groups.items()]
+    return table(("routes", "for clients of", "errors of", "model"), rows)
+
+
+def _model_of(endpoint: Any, in_path: bool) -> str:
+    if in_path:
+        return "of the path; another one in the body is refused" if endpoint.infers else "of the path"
+    if not endpoint.infers:
+        return "–"
+    field = endpoint.schemas[0].model_fields.get("model")
+    return "`model` of the body" + ("" if field and field.is_required() else ", else `SIE_DEFAULT_MODEL`")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
+    "routes": routes,
     "openai-codes": openai_codes,
     "fields": fields,
     "settings-basic": lambda: settings("basic"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+HELD: Final = "sie.body_bytes"
+"""The key of a request's scope with the number of bytes that the gate counts for it."""
 HEADERS: Final = "sie.headers"
 """The key of a request's scope with its `RequestHeaders`."""
 CLIENT: Final = "sie.client"

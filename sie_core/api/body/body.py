@@ -20,7 +20,7 @@ from sie_core.api.fields.body import LIKE
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.http.offload import BodyThreads
-from sie_core.api.request import CLIENT, HEADERS, RequestHeaders
+from sie_core.api.request import CLIENT, HEADERS, HELD, RequestHeaders
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -32,8 +32,6 @@ SMALL: Final = 2**20
 """Bytes of a body that one call may copy."""
 _LOOKED_AT: Final = 64
 """Fields of a body among which one is looked for that was meant for another."""
-HELD = "sie.body_bytes"
-"""The key of a request's scope with the number of bytes that the gate counts for it."""
 
 
 async def read_body(

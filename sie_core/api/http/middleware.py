@@ -14,12 +14,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sie_core import __version__
-from sie_core.api.body.body import HELD
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.errors import error_response
 from sie_core.api.http.gate import Gate
-from sie_core.api.ops.metrics import HttpMetrics
-from sie_core.api.request import CLIENT, HEADERS, RequestHeaders
+from sie_core.api.http.metrics import HttpMetrics
+from sie_core.api.request import CLIENT, HEADERS, HELD, RequestHeaders
 from sie_core.auth import Auth
 from sie_core.callers import Callers
 from sie_core.concurrency.pacing import LARGE_BYTES, PACING, PIECE_BYTES

@@ -48,18 +48,15 @@ MOST_THREADS = 4
 
 
 class Pipeline:
-    """Answers requests to loaded models on one device.
+    """Answers requests to loaded models on one device."""
 
-    Args:
-        free_memory: Frees memory for a model, by its id, that ran out of it; returns whether there is more than before.
-    """
+    _free_memory: Callable[[str], Awaitable[bool]]
 
     def __init__(
         self,
         device: Device,
         settings: Settings,
         plugins: PluginSet,
-        free_memory: Callable[[str], Awaitable[bool]],
         timeouts: Timeouts,
         clock: Callable[[], float],
     ) -> None:
@@ -76,7 +73,6 @@ class Pipeline:
         finishing = CpuPool("sie-finish", threads)
         self._pools = {"prepare": texts, "image": images, "finish": finishing}
         self._tokenizers = TokenizerTurns(clock)
-        self._free_memory = free_memory
         self._timeouts = timeouts
         self._clock = clock
         self._pending: set[Pending[Any]] = set()
@@ -98,8 +94,13 @@ class Pipeline:
         self._texts = Preparing(texts, Room(bounds), queue, clock)
         self._images = Preparing(images, Room(bounds), queue, clock)
 
-    def start(self) -> None:
-        """Start every thread; called on the event loop."""
+    def start(self, free_memory: Callable[[str], Awaitable[bool]]) -> None:
+        """Start every thread; called on the event loop.
+
+        Args:
+            free_memory: Frees memory for a model, by its id, that ran out of it; returns whether there is more now.
+        """
+        self._free_memory = free_memory
         self._loop = asyncio.get_running_loop()
         for pool in self._pools.values():
             pool.start()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
-from sie_core.catalog import Catalog
 from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.catalog.sources.hub_models import REFUSED_S
 from sie_core.concurrency.tasks import within
-from sie_core.contracts import InferenceError, ResolvedModel
+from sie_core.contracts import InferenceError
+from sie_core.engine.models.served import Served
 from sie_core.engine.residency.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -30,12 +30,11 @@ class Preload:
     def __init__(
         self,
         names: Sequence[str],
-        catalog: Callable[[], Catalog],
-        resolve: Callable[[str], Awaitable[ResolvedModel]],
+        served: Served,
         lifecycle: Lifecycle,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._catalog, self._resolve, self._lifecycle, self._clock = catalog, resolve, lifecycle, clock
+        self._served, self._lifecycle, self._clock = served, lifecycle, clock
         # Models to preload that are not loaded yet, and those of them that readiness does not wait for.
         self._awaited = dict.fromkeys(names)
         self._later: set[str] = set()
@@ -59,7 +58,7 @@ class Preload:
 
     def _may_come(self, name: str) -> bool:
         # Whether a model was not there when it was to be loaded, or is not now, and a config service may add it.
-        catalog = self._catalog()
+        catalog = self._served.catalog
         return name in self._later or (catalog.config_epoch is not None and listed_id(name) not in catalog.entries)
 
     async def run(self) -> None:
@@ -112,7 +111,7 @@ class Preload:
     async def _attempt(self, name: str) -> float | None:
         # Load a model; return the seconds until the next try, None to wait for `again`.
         try:
-            resolved = await self._resolve(name)
+            resolved = await self._served.resolve(name, named=True)
             self._tasks[name][1].clear()  # the model may have been added by this very look-up: no second try for that
             await self._lifecycle.load(resolved)
         except InferenceError as error:
