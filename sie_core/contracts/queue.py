@@ -111,7 +111,7 @@ class Delivery(Protocol):
 
 
 class Pull(Protocol):
-    """A standing wish for messages of one consumer; each delivery takes one of its credit."""
+    """A subscription of one consumer; each delivery uses one of its credit."""
 
     credit: int
     """Messages that may still come."""
@@ -217,15 +217,15 @@ class QueueTransport(Protocol):
         ...
 
     async def declare_queue(self, settings: QueueSettings) -> None:
-        """Make a queue as described, or change the one of that name to it.
+        """Create a queue as described, or change the one of that name.
 
         Raises:
-            QueueError: `CONFIG`: what differs cannot be changed, and is named.
+            QueueError: `CONFIG`: a differing setting cannot be changed; the message names it.
         """
         ...
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
-        """Make a consumer as described, or change the one of that name to it.
+        """Create a consumer as described, or change the one of that name.
 
         Raises:
             QueueError: `CONFIG`, `NOT_FOUND`.
@@ -355,7 +355,7 @@ class LocalBroker:
 
 @dataclass(frozen=True, slots=True)
 class QueueTransportFactory:
-    """The transports of one URL scheme that a plugin offers."""
+    """The transports of one URL scheme, registered by a plugin."""
 
     scheme: str
     """For example `memory`, for URLs like `memory://name`."""

@@ -1,4 +1,4 @@
-"""The race of one load: every runner that proves itself is timed, and the one worth serving is made."""
+"""The race of one load: every runner that proves itself is timed, and the best one is made."""
 
 from __future__ import annotations
 
