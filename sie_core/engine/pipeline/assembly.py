@@ -113,7 +113,7 @@ class Assembly:
         """Expect no more units; return whether the request is complete.
 
         Raises:
-            ValueError: An item has no output; the text is for the log.
+            ValueError: An item has no unit; the text is for the log.
         """
         if not all(self._seen):
             raise ValueError(f"the adapter made no unit of items[{self._seen.index(0)}]")
