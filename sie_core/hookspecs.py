@@ -70,7 +70,7 @@ def sie_schedulers() -> Mapping[str, SchedulerFactory]:  # type: ignore[empty-bo
 
 @hookspec
 def sie_memory_managers() -> Mapping[str, MemoryManagerFactory]:  # type: ignore[empty-body]
-    """Register what chooses the models to be unloaded, by name; `SIE_MEMORY_MANAGER` chooses one.
+    """Register memory managers, which choose the models to unload, by name; `SIE_MEMORY_MANAGER` chooses one.
 
     The factory is called once, at start, with the limits the operator set. A name taken twice stops the start.
     """
@@ -138,5 +138,5 @@ def sie_references() -> Sequence[Reference]:  # type: ignore[empty-body]
 def sie_settings() -> Sequence[PluginSetting]:  # type: ignore[empty-body]
     """Register environment variables of the plugin's own; it reads each by `PluginSetting.value`.
 
-    A value that is not allowed stops the start, as one of the core's does. A variable taken twice stops the start too.
+    A value that is not allowed stops the start, like one of the core's. A variable taken twice stops the start too.
     """

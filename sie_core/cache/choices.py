@@ -59,7 +59,7 @@ class WeightChoices:
             log.info("the %s chosen for this load is not kept for the next: %s", choice.about, error.strerror)
 
     def all(self) -> list[KeptChoice]:
-        """List what holds here and now, the oldest first."""
+        """List the choices valid here and now, the oldest first."""
         try:
             content = json.loads(self.file.read_bytes())
             if any(content.get(name) != value for name, value in self.stamp.items()):

@@ -108,7 +108,7 @@ def build_catalog(
 def build_base(
     settings: Settings, plugins: PluginSet, *, folder: ModelsFolder | None = None, before: Catalog | None = None
 ) -> Catalog:
-    """Build the snapshot that a config service starts from: what plugins ship, and `SIE_MODELS_DIR` on top.
+    """Build the snapshot that a config service starts from: the plugins' configs, and `SIE_MODELS_DIR` on top.
 
     Every machine of a cluster serves these, so models in this machine's caches are left out, and settings exclude
     nothing. The other arguments and the errors are as in `build_catalog`.

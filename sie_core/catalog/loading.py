@@ -27,8 +27,8 @@ def load_adapter(
 
     Args:
         fetched: The model, and the families that claim its weights.
-        context: What `load` of a family is called with.
-        plugins: Whose families these are.
+        context: The argument of a family's `load`.
+        plugins: The plugins of these families.
         report: Called with each stage and its seconds.
 
     Raises:

@@ -22,7 +22,7 @@ GIVES_WAY_S: Final = 0.2
 BYTES_S: Final = 75e6
 """Bytes a second sent while pacing, per core: about a quarter of a core, over all processes on the way."""
 MOST_CORES: Final = 4
-"""One event loop moves them, however many there are."""
+"""Bound on the counted cores: one event loop sends everything."""
 LATE_S: Final = 0.005
 """How far a late turn may catch up, in seconds: timers fire a millisecond late, on busy cores later."""
 LOOK_S: Final = 0.05

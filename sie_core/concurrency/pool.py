@@ -42,7 +42,7 @@ class CpuPool:
         self._lock = threading.Lock()
         self._waiting: OrderedDict[Work, None] = OrderedDict()
         self._quick: OrderedDict[Work, None] = OrderedDict()
-        # Whether the last call taken was one of these.
+        # Whether the last call taken was a quick one.
         self._took_quick = False
         # One for each call that waits. A `Condition` instead costs a request 100 µs: a notified thread wakes up only to
         # wait for the lock that the notifier still holds.

@@ -135,7 +135,10 @@ from sie_core.contracts.queue import (
 from sie_core.contracts.settings import PluginSetting
 
 CONTRACT_VERSION = 1
-"""The version of these contracts. A plugin states the one it was built for; another one is refused by name."""
+"""The version of these contracts.
+
+A plugin states the version it was built for; plugins of other versions are refused by name.
+"""
 
 __all__ = [
     "COMPARED",

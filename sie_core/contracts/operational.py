@@ -11,7 +11,10 @@ PROBES: Final = frozenset({"/healthz", "/livez", "/readyz", "/ping"})
 They wait for nothing and need no token, because orchestrators have none.
 """
 _OPERATIONAL: Final = re.compile(r"/health|/metrics|/ws/.*|/tei/.+/health")
-"""They report models, workers and problems. The last is the one below a model; `/tei/health` is a model's own path."""
+"""They report models, workers and problems.
+
+The last one is a path below a model; `/tei/health` is a model's own path.
+"""
 
 
 def is_operational(path: str) -> bool:

@@ -111,7 +111,7 @@ class Delivery(Protocol):
 
 
 class Pull(Protocol):
-    """A standing wish for messages of one consumer; each delivery takes one of its credit."""
+    """A subscription of one consumer; each delivery uses one of its credit."""
 
     credit: int
     """Messages that may still come."""
@@ -217,19 +217,19 @@ class QueueTransport(Protocol):
         ...
 
     async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
-        """Make a queue as described, or change the one of that name to it.
+        """Create a queue as described, or change the one of that name.
 
         Args:
             settings: Of the queue.
             change: Whether a queue that differs is changed; otherwise it stays as it is, and the log says what differs.
 
         Raises:
-            QueueError: `CONFIG`: what differs cannot be changed, and is named.
+            QueueError: `CONFIG`: a differing setting cannot be changed; the message names it.
         """
         ...
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
-        """Make a consumer as described, or change the one of that name to it.
+        """Create a consumer as described, or change the one of that name.
 
         Raises:
             QueueError: `CONFIG`, `NOT_FOUND`.
@@ -361,7 +361,7 @@ class LocalBroker:
 
 @dataclass(frozen=True, slots=True)
 class QueueTransportFactory:
-    """The transports of one URL scheme that a plugin offers."""
+    """The transports of one URL scheme, registered by a plugin."""
 
     scheme: str
     """For example `memory`, for URLs like `memory://name`."""

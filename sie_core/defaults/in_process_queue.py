@@ -173,7 +173,7 @@ class _Broker:
         return True
 
     def dispatch(self, queue: _Queue) -> None:
-        """Deliver what waits to those with credit: the smallest priority number first, in turn among equals."""
+        """Deliver waiting messages to consumers with credit: smallest priority number first, in turn among equals."""
         for consumer in queue.consumers.values():
             for sequence, held in list(queue.held.items()):
                 if len(consumer.in_flight) >= consumer.settings.max_in_flight:
@@ -351,7 +351,7 @@ class InProcessTransport(QueueTransport):
             call(self._on_state, "closed")
 
     async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
-        """Make a queue as described, or change the one of that name to it."""
+        """Create a queue as described, or change the one of that name."""
         self._there()
         for other in self._broker.queues.values():
             if other.settings.name != settings.name and any(
@@ -366,7 +366,7 @@ class InProcessTransport(QueueTransport):
             self._broker.queues[settings.name].settings = settings
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
-        """Make a consumer as described, or change the one of that name to it."""
+        """Create a consumer as described, or change the one of that name."""
         self._there()
         self._broker.declare_consumer(settings)
 
@@ -397,7 +397,7 @@ class InProcessTransport(QueueTransport):
         return self._broker.remove(self._broker.queue(queue), sequence)
 
     async def holds_work(self, queue: str, sequence: int) -> bool:
-        """Whether a message is still there."""
+        """Whether a message is still stored."""
         self._there()
         return sequence in self._broker.queue(queue).held
 

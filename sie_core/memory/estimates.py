@@ -23,7 +23,7 @@ class Need:
 
 
 class Estimates:
-    """The memory that the models of one device take, in bytes: estimated before each load, measured by it.
+    """The memory of one device's models in bytes: estimated before each load, measured by it.
 
     Args:
         device: Device of the load. On a CPU floating-point weights are estimated as float32.

@@ -1,4 +1,4 @@
-"""Returns what glibc's heap keeps free to the operating system."""
+"""Returns free pages of glibc's heap to the operating system."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# The result of a probe that fails: with it nothing is evicted.
+# The result of a failing probe: with it nothing is evicted.
 UNKNOWN = DeviceMemory(0, sys.maxsize)
 
 

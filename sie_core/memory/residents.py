@@ -28,7 +28,7 @@ class Resident:
 
 
 def held_model(what: str, leases: Leases, memory_bytes: int, loaded_at: float, load_s: float, **more: Any) -> HeldModel:
-    """Describe what `leases` are on to a memory manager; `more` are further fields."""
+    """Describe the object of `leases` to a memory manager; `more` are further fields."""
     used, uses, served = leases.last_used, leases.count, leases.served
     return HeldModel(what, memory_bytes, loaded_at, load_s, used, uses=uses, served=served, **more)
 

@@ -45,7 +45,7 @@ class PluginReport:
     state: PluginState
     """`failing`: it is in use, and something that it registered has failed."""
     cause: str | None = None
-    """Why it is broken or blocked, or what failed; for the operator."""
+    """Why it is broken or blocked, or the failure; for the operator."""
     registers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Hook name to the names of what was registered; empty if the plugin is broken or blocked."""
 

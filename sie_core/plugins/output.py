@@ -1,4 +1,4 @@
-"""Keeps stdout for a command's own output: what plugins print goes to stderr."""
+"""Keeps stdout for a command's own output: the output of plugins goes to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STDOUT, STDERR = 1, 2
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send what Python, C libraries and child processes write to stdout to stderr until the block ends."""
+    """Redirect stdout of Python, C libraries and child processes to stderr until the block ends."""
     with redirect_stdout(sys.stderr), _descriptor_to_stderr():
         yield
 

@@ -1,4 +1,4 @@
-"""Finds what `SIE_DEVICE`, `SIE_ATTENTION_BACKEND` and `SIE_RUNNER` name among what plugins registered."""
+"""Finds the registered parts that `SIE_DEVICE`, `SIE_ATTENTION_BACKEND` and `SIE_RUNNER` name."""
 
 from __future__ import annotations
 

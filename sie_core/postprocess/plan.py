@@ -15,7 +15,7 @@ class OutputPlan:
 
     dtype: OutputDtype
     output_types: tuple[OutputType, ...] = ()
-    """The outputs of `encode`; those of other operations are not vectors."""
+    """The outputs of `encode`; other operations return no vectors."""
     converters: Mapping[OutputType, Converter] = field(default_factory=dict)
     """The converters of outputs that the adapter does not compute, by the output each derives."""
 

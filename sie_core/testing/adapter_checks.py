@@ -22,7 +22,7 @@ Items = Sequence[Item]
 
 
 def facts_are_truthful(model: LoadedModel, items: Items) -> None:
-    """Operations are known, outputs as long and as many as told; Matryoshka sizes end with the native one."""
+    """Operations are known, outputs match in length and number; Matryoshka sizes end with the native one."""
     facts = model.adapter.facts
     wrong = set(facts.operations) - set(get_args(Operation))
     assert facts.operations, "facts.operations is empty: name what the model does"

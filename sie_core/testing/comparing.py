@@ -1,4 +1,4 @@
-"""Runs units in batches of one's choosing and compares outputs as numbers."""
+"""Runs units in chosen batches and compares outputs as numbers."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def each_row_is_cast_alone(dtype: OutputDtype) -> None:
 
 
 def sparse_values_keep_their_number(dtype: OutputDtype) -> None:
-    """`cast_sparse` gives as many values as it takes."""
+    """`cast_sparse` gives as many values as it gets."""
     if dtype.cast_sparse is not None:
         assert dtype.cast_sparse(np.ones(7, dtype=np.float32)).shape == (7,), "cast_sparse changes how many values"
         assert dtype.sparse_label, "sparse_label is empty"

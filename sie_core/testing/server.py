@@ -49,7 +49,7 @@ def serving(*, timeouts: Timeouts = DEFAULT_TIMEOUTS, **settings: Any) -> Iterat
 
     Raises:
         PluginError: The installed plugins cannot be used together.
-        SettingsError: A setting is not allowed, or names a model that is not there.
+        SettingsError: A setting is not allowed, or names an unknown model.
         TimeoutError: It does not start within two minutes.
     """
     chosen = load_settings(**settings)

@@ -96,7 +96,7 @@ class Question:
 
 
 def questions(info: ModelInfo, made: Collection[OutputType], by: OutputType | None) -> list[Question]:
-    """List what to ask of a model.
+    """List the questions for a model.
 
     Args:
         info: The model's description.

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class References:
-    """The references of one model, loaded when they are first asked."""
+    """The references of one model, loaded at their first use."""
 
     registered: Sequence[Reference]
     """References of the model's family, in the order in which they are asked."""

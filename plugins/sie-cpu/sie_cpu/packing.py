@@ -43,7 +43,7 @@ class Arranged:
 class Packer:
     """Lays out weights and keeps their memory.
 
-    Rows and columns are arranged the same way for a weight and for what low-rank factors add to it.
+    Rows and columns are arranged the same way for a weight and for its LoRA factors.
     """
 
     def __init__(self, kernels: Kernels, stack: LayerStack, mapped: MappedFiles = UNMAPPED) -> None:

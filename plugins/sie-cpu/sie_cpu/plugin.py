@@ -33,5 +33,5 @@ def sie_runners() -> list[RunnerSpec]:
 
 @hookimpl
 def sie_settings() -> list[PluginSetting]:
-    """Register what narrows the kernels' instruction set."""
+    """Register the setting that narrows the kernels' instruction set."""
     return [ISA]

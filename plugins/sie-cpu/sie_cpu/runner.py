@@ -197,7 +197,7 @@ class KernelRunner:
             self._kernels.encode(*arguments, workspace.data_ptr(), wanted)
 
     def _set_windows(self) -> None:
-        """Read the windows, which the proof at load narrows for a while."""
+        """Read the windows, which the proof at load narrows temporarily."""
         for layer, apart, window in zip(self._layers, self._apart_layers, self._stack.windows(), strict=True):
             layer.window = apart.window = window or 0
 

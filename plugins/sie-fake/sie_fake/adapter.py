@@ -1,7 +1,7 @@
 """The adapter of the fake family: the four methods of the contract over hashed vectors, with optional faults.
 
-Faults live in `sie_fake.faults`, vectors, scores and entities in `sie_fake.outputs`; what remains is
-what any family does.
+Faults live in `sie_fake.faults`, vectors, scores and entities in `sie_fake.outputs`; the rest is common to all
+families.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def exhaust(text: str, marker: str | None, stage: str) -> None:
     """Run out of memory if `text` contains `marker`.
 
     Raises:
-        MemoryError: As NumPy's allocations do.
+        MemoryError: As NumPy's allocations raise it.
     """
     if _contains(text, marker):
         raise MemoryError(f"{stage} is out of memory, as the text asks")

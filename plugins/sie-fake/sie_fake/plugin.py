@@ -25,7 +25,7 @@ def sie_model_families() -> list[ModelFamily]:
 
 @hookimpl
 def sie_model_folders() -> list[Path]:
-    """Register the models that ship with it."""
+    """Register the models that ship with the plugin."""
     return [Path(__file__).parent / "models"]
 
 

@@ -152,7 +152,7 @@ def torch_varlen() -> Kernel:
     takes = inspect.signature(varlen_attn).parameters
     if missing := {"scale", "window_size"}.difference(takes):
         raise RunnerUnfitError(f"varlen_attn of PyTorch {torch.__version__} takes no {', '.join(sorted(missing))}")
-    groups = "enable_gqa" in takes  # PyTorch 2.11 takes as many heads of keys as of queries
+    groups = "enable_gqa" in takes  # PyTorch 2.11 needs as many heads of keys as of queries
 
     def attend(
         query: torch.Tensor,

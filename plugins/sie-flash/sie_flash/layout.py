@@ -17,7 +17,7 @@ class Keys:
     """The keys of a batch in which some tokens are no keys."""
 
     rows: torch.Tensor
-    """int64 `[total_keys]` on the device: the tokens that are."""
+    """int64 `[total_keys]` on the device: the tokens that are keys."""
     bounds: Bounds
     """Boundaries of their sequences."""
     longest: int
@@ -28,7 +28,7 @@ class Keys:
 
 @dataclass(slots=True)
 class VarlenLayout:
-    """An `AttentionLayout` of sie-pytorch: one kernel call a layer, whatever the lengths are."""
+    """An `AttentionLayout` of sie-pytorch: one kernel call a layer, for any lengths."""
 
     kernel: Kernel
     bounds: Bounds

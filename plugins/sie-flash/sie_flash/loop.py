@@ -66,7 +66,7 @@ class VarlenParts:
         return lay_out(self.kernel, self.transfers, cu_seqlens, key_lengths)
 
     def rotation(self, stack: LayerStack, angles: Angles) -> Rotation:
-        """Make of the angles what every layer multiplies with."""
+        """Turn the angles into the factors of every layer."""
         width = angles[0].shape[1]
         cosine, sine = (each[:, None, : width // 2] for each in angles)
         if stack.row.rotary == "interleaved":

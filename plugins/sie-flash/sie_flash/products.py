@@ -26,8 +26,8 @@ TANH_GELUS = frozenset({"gelu_new", "gelu_pytorch_tanh"})
 def fused(activation: str, dtype: torch.dtype) -> bool:
     """Whether cuBLAS computes an activation within a product, as near to float32 as after it.
 
-    Its GELU is the one with a tanh, 5e-4 off at most. That spares the product's rounding before the activation, which
-    errs more in bfloat16, and less in float16.
+    Its GELU is the tanh approximation, with an error of at most 5e-4. That spares the product's rounding before the
+    activation, which errs more in bfloat16, and less in float16.
     """
     return activation in TANH_GELUS | {"relu"} or (activation == "gelu" and dtype is torch.bfloat16)
 
@@ -59,7 +59,7 @@ class FusedLinear:
         """`[out]`."""
 
     def __call__(self, states: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
-        """Multiply, add the bias and what low-rank factors make."""
+        """Multiply, add the bias and the LoRA delta."""
         bias, weight = self.bias, self.weight
         result = torch.mm(states, weight) if bias is None else torch.addmm(bias, states, weight)
         return result if delta is None else result.add_(delta)

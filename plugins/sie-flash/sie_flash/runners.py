@@ -20,7 +20,7 @@ from sie_flash.loop import VarlenLoop
 logger = logging.getLogger(__name__)
 
 LEAST_CAPABILITY = (8, 0)
-"""Ampere's: what FlashAttention-2 is written for."""
+"""Ampere's, for which FlashAttention-2 is written."""
 REMEDY = (
     "It may be missing or built for another PyTorch: "
     "`pip install --force-reinstall --no-deps --no-build-isolation flash-attn`, or set SIE_ATTENTION_BACKEND=auto."
@@ -67,7 +67,7 @@ class TorchVarlenRunner(VarlenRunner):
 
 
 class VarlenLoopRunner(VarlenLoop):
-    """Runs a described model's layers itself, attending by the best kernel that is there."""
+    """Runs a described model's layers itself, with the best available attention kernel."""
 
     def __init__(self, context: RunnerContext) -> None:
         """Choose the kernel and take the model's weights.

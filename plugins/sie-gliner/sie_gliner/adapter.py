@@ -21,8 +21,9 @@ Pass = tuple[list[int], Results]
 """The indices of the units of a pass, and its result."""
 
 DEVICE_PADDING = 2048
-"""Words of padding that cost an accelerator no more than another pass does, which starts some hundred kernels; an
-estimate."""
+"""Words of padding that cost an accelerator about as much as another pass, which launches some hundred kernels; an
+estimate.
+"""
 BLANK = "blank"
 """The key of units without a row: texts without words, for which the model does not run."""
 
@@ -76,7 +77,7 @@ class GlinerExtractor(Adapter):
             return list(zip(passes, results, strict=True))
 
     def _split(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Split a batch into passes: on a CPU one thread runs each, elsewhere few words of one are padding."""
+        """Split a batch into passes: one per thread on a CPU, elsewhere so that each has little padding."""
         words = [row.words for row in rows]
         if self._forward.device.type == "cpu":
             return shares(words, self._threads)[::-1]  # the longest first

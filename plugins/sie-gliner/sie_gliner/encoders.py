@@ -60,7 +60,7 @@ def load_encoders(
     tensors: CheckpointTensors,
     judges: tuple[Judge, Judge] | None = None,
 ) -> Encoders:
-    """Load the encoders of a checkpoint, and choose what runs each.
+    """Load the encoders of a checkpoint, and choose a runner for each.
 
     Args:
         context: The load.

@@ -47,7 +47,7 @@ class FusedLayers:
     def __init__(
         self, context: LoadContext, card: ModelCard, part: EncoderPart, tensors: CheckpointTensors, prefix: str
     ) -> None:
-        """Load the encoder, and what sums up its layers.
+        """Load the encoder, and the layer that sums up its layers.
 
         Raises:
             ModelLoadError: A tensor is missing or misshaped.

@@ -31,7 +31,7 @@ def sie_model_families() -> list[ModelFamily]:
 
 @hookimpl
 def sie_model_folders() -> list[Path]:
-    """Register the configs of the models that ship with it."""
+    """Register the configs of the models that ship with the plugin."""
     return [Path(__file__).parent / "models"]
 
 

@@ -40,7 +40,7 @@ class Arrived(NamedTuple):
     reply: str
     data: bytes
     head: bytes | None = None
-    """Its headers as they came."""
+    """Its headers as received."""
 
     def headers(self) -> dict[str, str]:
         """Read the headers; JetStream's own messages have `Status` and `Description`."""

@@ -171,7 +171,7 @@ class Connection:
         """Ask JetStream's API; `subject` without its prefix.
 
         Raises:
-            QueueError: With what failed.
+            QueueError: With the failure.
         """
         self._check(b"")
         body = b"" if question is None else json.dumps(question).encode()

@@ -64,7 +64,7 @@ class JetStreamDelivery(Delivery):
 
 
 class JetStreamPull:
-    """A standing wish for messages of one consumer."""
+    """A subscription of one consumer."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class MessageReader:
         self._missing = 0
 
     def feed(self, data: bytes) -> None:
-        """Take bytes as they come."""
+        """Take bytes as they arrive."""
         if self._begun is not None:
             if len(data) < self._missing:
                 self._parts.append(data)

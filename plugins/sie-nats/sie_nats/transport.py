@@ -93,7 +93,7 @@ class JetStreamTransport(QueueTransport):
             self._due.cancel()
 
     async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
-        """Make a queue as described, or change the one of that name to it."""
+        """Create a queue as described, or change the one of that name."""
         wanted = stream_config(settings, self._options.storage, self._options.replicas)
         try:
             there = (await self._connection.ask(f"STREAM.INFO.{settings.name}"))["config"]
@@ -126,7 +126,7 @@ class JetStreamTransport(QueueTransport):
             raise QueueError(error.failure, told) from None
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
-        """Make a consumer as described, or change the one of that name to it."""
+        """Create a consumer as described, or change the one of that name."""
         config = {"stream_name": settings.queue, "config": consumer_config(settings)}
         subject = f"CONSUMER.CREATE.{settings.queue}.{settings.name}.{settings.subject}"
         await self._connection.ask(subject, config)
@@ -177,7 +177,7 @@ class JetStreamTransport(QueueTransport):
         return bool(answer.get("success"))
 
     async def holds_work(self, queue: str, sequence: int) -> bool:
-        """Whether a message is still there."""
+        """Whether a message is still stored."""
         try:
             await self._connection.ask(f"STREAM.MSG.GET.{queue}", {"seq": sequence})
         except QueueError as error:

@@ -25,7 +25,7 @@ _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})|HTTP status 
 
 @contextlib.contextmanager
 def told(url: str, key: str) -> Iterator[None]:
-    """Turn what obstore raises into the contract's error, with the store and the remedy named.
+    """Turn obstore's errors into the contract's, naming the store and the remedy.
 
     Without a `key`, only the bucket itself may be missing.
 

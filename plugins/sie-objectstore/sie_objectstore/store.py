@@ -198,7 +198,7 @@ class BucketStore:
                 raise
 
     def _retried(self, key: str, ask: Callable[[], Result]) -> Result:
-        """Ask again while the store cannot be reached or fails, within bounds; `key` is what may not be there."""
+        """Retry while the store cannot be reached or fails, within bounds; `key` is the object that may be missing."""
         until = time.monotonic() + self.budget_s
         pause = _FIRST_PAUSE_S
         for attempt in range(1, ATTEMPTS + 1):

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS
-from sie_text.options import PAIR_OPTIONS as PAIR_OPTIONS
+from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS, PAIR_OPTIONS
 from sie_text.recipe import of_found_weights
 
 from sie_core.contracts import DeviceProbe, ModelFamily, PluginSetting, RunnerSpec, WeightPackage

@@ -48,6 +48,7 @@ _REPLY_HEADERS: Final = {
 }
 
 _OUR_STATUSES: Final = (400, 404, 406, 413, 415, 500, 502, 503, 504)
+"""HTTP statuses of the errors that an inference route may answer."""
 _STATUSES: Final[dict[Dialect, tuple[int, ...]]] = {
     "native": _OUR_STATUSES,
     "openai": _OUR_STATUSES,

@@ -69,7 +69,7 @@ class DiskCache:
     Args:
         folder: The cache; it need not exist.
         limits: How full it may get; None never removes anything.
-        dedicated: Whether everything in it may be removed, and not only what SIE stored there.
+        dedicated: Whether everything in it may be removed, not only repositories stored by SIE.
     """
 
     def __init__(self, folder: Path, limits: DiskLimits | None = None, *, dedicated: bool = False) -> None:
@@ -90,7 +90,7 @@ class DiskCache:
 
     @contextlib.contextmanager
     def pulling(self, repo_id: str, wait_s: float = PULL_WAIT_S) -> Iterator[None]:
-        """Pull a repository: one process at a time, a few pulls at once. Removes what dead processes left behind.
+        """Pull a repository: one process at a time, a few pulls at once. Removes leftovers of dead processes.
 
         Raises:
             ModelLoadError: `STORAGE` if the cache cannot be written to; `TIMEOUT`.

@@ -110,7 +110,7 @@ def missing(folder: Path, weights: tuple[str, ...] = SAFETENSORS) -> str | None:
 
 
 def wanted(name: str, weights: tuple[str, ...] = SAFETENSORS) -> bool:
-    """Whether a file of a repository, named from its root, is taken with `weights`; pickles never are."""
+    """Whether a file of a repository, named from its root, is fetched with `weights`; pickles never are."""
     if not any(fnmatchcase(name, pattern) for pattern in IGNORED_FILES):
         return any(fnmatchcase(name, pattern) for pattern in ALLOWED_FILES) or holds_weights(name, weights)
     return weights != SAFETENSORS and holds_weights(name, weights)

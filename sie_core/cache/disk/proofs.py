@@ -1,4 +1,4 @@
-"""Checks that the files of a snapshot are what their publisher wrote, by size and hash. Each file is hashed once.
+"""Checks that the files of a snapshot equal their publisher's, by size and hash. Each file is hashed once.
 
 The expected values come from the cache's own record of a snapshot, from the file list of the Hub's client, or from the
 name of a blob, which is its hash.

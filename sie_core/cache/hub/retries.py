@@ -36,10 +36,10 @@ class HubRetries:
     sleep: Callable[[float], None] = time.sleep
 
     def call(self, ask: Callable[[], Result]) -> Result:
-        """Return what `ask` returns.
+        """Return the result of `ask`.
 
         Raises:
-            Exception: What `ask` raised last.
+            Exception: The last exception of `ask`.
         """
         left, pause = self.budget_s, self.pause_s
         while True:

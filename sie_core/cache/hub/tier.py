@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _METADATA_TIMEOUT_S = 10.0
 """Seconds that the Hub may take to describe a repository."""
 LARGEST_DESCRIPTION = 2**25
-"""The most bytes of a file that is fetched to describe a model before its weights are."""
+"""Bound on the bytes of a file that is fetched to describe a model before its weights."""
 
 
 class HubTier:

@@ -196,7 +196,7 @@ class ClusterTier:
 
 
 class _Count:
-    """Adds up what several readers have read."""
+    """Adds up the bytes read by several readers."""
 
     def __init__(self, size: int, progress: Progress | None) -> None:
         self._size = size

@@ -28,7 +28,7 @@ def hash_rows(rows: Mapping[str, str]) -> str:
 
 
 def bundles_hash(bundles: Iterable[BundleView]) -> str:
-    """Hash what clients read of every bundle."""
+    """Hash the parts of every bundle that clients read."""
     return _sha256(
         _json(
             [

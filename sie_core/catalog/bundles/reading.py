@@ -81,7 +81,7 @@ def read_bundles(folder: Path) -> tuple[Bundle, ...]:
 
 
 def read_bundle(file: Path) -> Bundle:
-    """Read what workers and gateways need of one bundle.
+    """Read the parts of one bundle that workers and gateways need.
 
     Raises:
         BundleError: The file cannot be read, or a field is wrong.
@@ -136,7 +136,7 @@ class BundleFile:
         return f"{self.path}:{line_of(self.content, path)}"
 
     def bundle(self) -> Bundle:
-        """Leave out what placing models needs not."""
+        """Leave out the fields that placing models does not need."""
         whole = self.whole
         return Bundle(
             whole.name,

@@ -111,7 +111,7 @@ def _version(value: str) -> str:
 
 
 def _short_form(field: str) -> Any:
-    """Have a text stand for a map of one field."""
+    """Let a text stand for a map of one field."""
 
     def expand(data: Any) -> Any:
         return {field: data} if isinstance(data, str) else data

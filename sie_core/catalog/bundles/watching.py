@@ -1,4 +1,4 @@
-"""Follows a folder of bundles while a program runs: what two looks in a row find alike is read and put in force."""
+"""Follows a folder of bundles while a program runs: a state that two looks in a row find is read and put in force."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BundlesWatch:
         folder: A folder for each bundle, with its file.
         stamp: Stamp of the folder before the bundles in force were read.
         replace: Puts the bundles of a changed folder in force; called on a separate thread.
-        counted: Called with what became of each change: `applied` or `refused`.
+        counted: Called with the outcome of each change: `applied` or `refused`.
     """
 
     folder: Path

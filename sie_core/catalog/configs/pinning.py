@@ -23,7 +23,7 @@ _REVISION = re.compile(r"^hf_revision:.*\n?", re.MULTILINE)
 def write_pinned(config: ModelConfig, commit: str, folder: Path) -> Path:
     """Write `config` with `hf_revision: commit` into `folder` and return the file.
 
-    A config that is in `folder` already is changed in place; any other becomes a new file there.
+    A config that is already in `folder` is changed in place; any other becomes a new file there.
 
     Raises:
         ConfigError: The file belongs to another config, or has changed since it was read.

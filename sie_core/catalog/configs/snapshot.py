@@ -79,14 +79,14 @@ class Catalog:
         """Ask whether one of the nearest ids is meant, of models with a mistake in their config too.
 
         Args:
-            model_id: An id that no model has.
+            model_id: An id of no model.
             among: Whether an id may be suggested.
         """
         stated = [problem.model for problem in self.problems if problem.model]
         return did_you_mean(model_id, filter(among, dict.fromkeys([*self.entries, *stated])), self.here)
 
     def resolve(self, model_id: str) -> ResolvedModel:
-        """Find what `id` or `id:profile` names; `id:default` is the bare id.
+        """Find the model of `id` or `id:profile`; `id:default` is the bare id.
 
         Raises:
             InvalidInput: `model_id` cannot be an id at all.

@@ -1,4 +1,4 @@
-"""The keys of `options` that mean the same for every family, and what each may be.
+"""The keys of `options` that mean the same for every family, with their allowed values.
 
 No adapter gets them as options: each fills a field of `EffectiveOptions`.
 """

@@ -51,7 +51,7 @@ class OutputChoice:
         wanted = request.dimensions or self.options.dimensions
         said = request.dimensions or request.options.get("dimensions")
         if wanted is None or ("dense" not in names and said is None):
-            return None  # the profile's size is that of dense vectors, and the request asks for other outputs
+            return None  # the profile's size concerns dense vectors, and the request asks for other outputs
         param = "dimensions" if request.dimensions else "options.dimensions"
         asked = f"{param} is {wanted}, and"
         if "dense" not in names:

@@ -62,7 +62,7 @@ class Export:
 
 
 def read_export(raw: bytes) -> Export:
-    """Check what `GET /v1/configs/export` answered, and turn it into an `Export`.
+    """Check the answer of `GET /v1/configs/export`, and turn it into an `Export`.
 
     Unknown fields are ignored: a newer service may send more.
 
@@ -114,7 +114,7 @@ def _wrong(problems: Sequence[str]) -> ConfigError:
 
 
 def _shared(value: Any, known: dict[bytes, Any]) -> Any:
-    """Return the one of equal values that all models hold; of thousands of models that is a quarter of the memory."""
+    """Share one object for equal values of all models; for thousands of models that saves a quarter of the memory."""
     if not isinstance(value, dict | list):
         return value
     try:
@@ -124,10 +124,10 @@ def _shared(value: Any, known: dict[bytes, Any]) -> Any:
 
 
 def write_export(registry: Registry, sources: Mapping[str, str], generated_at: str) -> dict[str, Any]:
-    """Write what `GET /v1/configs/export` answers, as JSON.
+    """Write the answer of `GET /v1/configs/export` as JSON.
 
-    `bundles`, and `bundles_by_profile` and `epoch` of a model, are what followers of this service read beyond the
-    published fields.
+    `bundles`, and `bundles_by_profile` and `epoch` of a model, extend the published fields for followers of this
+    service.
 
     Args:
         registry: The service's registry.

@@ -140,7 +140,7 @@ class HubModels:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name reads `org/name`, as those of the Hub's repositories do."""
+    """Whether a name has the form `org/name` of the Hub's repositories."""
     return is_model_id(name) and name.count("/") == 1 and ":" not in name
 
 

@@ -104,7 +104,7 @@ class CatalogWatch:
             self._say(None)
 
     async def _on_thread(self, call: Callable[[], Result]) -> Result:
-        """Return what `call` returns, however long it takes: a thread cannot be ended, and a second would hang too."""
+        """Return the result of `call`, however long it takes: a thread cannot be ended, and a second would hang too."""
         hung = FolderUnreadable(
             f"the models folder has not answered for {self.hung_s:g} s; what is at it is waited for"
         )

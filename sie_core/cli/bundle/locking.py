@@ -1,4 +1,4 @@
-"""`sie bundle lock`: writes the locks of a bundle, or checks that they are what would be written."""
+"""`sie bundle lock`: writes the locks of a bundle, or checks that they are up to date."""
 
 from __future__ import annotations
 

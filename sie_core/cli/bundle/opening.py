@@ -34,7 +34,7 @@ NEWER = click.option("--exclude-newer", metavar="DATE", help="What was uploaded 
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Have what stops a command end it with 1 and its message."""
+    """Have errors that stop a command end it with 1 and their message."""
     try:
         yield
     except (BundlingError, BundleError) as error:

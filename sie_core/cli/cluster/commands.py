@@ -81,7 +81,7 @@ def queues(pools: tuple[str, ...]) -> None:
 @click.option("-l", "--log-level", type=LEVELS, help="Least level logged, to the folder.")
 @click.option("--table/--no-table", default=None, help="Show the processes, live; unset: where stdout is a terminal.")
 def up(workers: int, bundles: str | None, folder: Path, config_port: int, table: bool | None, **options: Any) -> None:
-    """Run broker, config service, gateway and workers until Ctrl-C; what ends is started again."""
+    """Run broker, config service, gateway and workers until Ctrl-C; processes that end are restarted."""
     if isinstance(options["models_dir"], Path) and "://" not in str(options["models_dir"]):
         options["models_dir"] = options["models_dir"].resolve()
     from sie_core.cluster.local.programs import BY_HAND, TOKEN_FILE

@@ -192,7 +192,7 @@ def _served(model: ResolvedModel, weights: Path, parts: Parts, device: Device) -
 
 
 def _choices(weights: Mapping[str, str] | None, parts: Parts) -> list[dict[str, Any]]:
-    """List what loads on this machine measured and chose, which the next ones keep to."""
+    """List the measurements and choices of loads on this machine, which later ones keep."""
     if weights is None:
         return []
     kept = kept_choices(parts.settings, parts.plugins, Path(weights["folder"]))

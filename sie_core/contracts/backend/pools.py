@@ -14,7 +14,7 @@ class PoolSpec:
     """A pool as a client requests it. Names are lower-case, except those of models."""
 
     gpus: Mapping[str, int] = field(default_factory=dict)
-    """GPUs wanted, by machine profile; a worker is taken as a whole, with all that it has."""
+    """GPUs wanted, by machine profile; a worker is assigned as a whole, with all of its GPUs."""
     gpu_caps: Mapping[str, int] = field(default_factory=dict)
     """The most GPUs taken, by machine profile."""
     bundle: str | None = None

@@ -18,9 +18,9 @@ Priority = Literal["interactive", "bulk"]
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """One image, audio clip, video or document of an item: the bytes as they came, undecoded and unchecked.
+    """One image, audio clip, video or document of an item: the received bytes, undecoded and unchecked.
 
-    `Adapter.prepare` decodes them, and refuses what cannot be decoded, or would be too large once it is, with
+    `Adapter.prepare` decodes them, and refuses bytes that cannot be decoded, or are too large once decoded, with
     `InvalidInput` that names `items[0].images[0]` or `items[0].audio`.
     """
 

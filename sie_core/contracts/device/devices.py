@@ -42,7 +42,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes in use and bytes there are."""
+    """Bytes in use and bytes in total."""
 
     used: int
     total: int

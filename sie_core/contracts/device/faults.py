@@ -1,4 +1,4 @@
-"""Turns what PyTorch and the libraries below it raise about a device into the contract's errors, for every plugin.
+"""Turns errors of PyTorch and the libraries below it about a device into the contract's errors, for every plugin.
 
 Errors are recognised by their texts and codes, so that no library is imported.
 """
@@ -32,8 +32,8 @@ CONTEXT_LOST = {
     718: "invalid program counter",
     719: "unspecified launch failure",
 }
-"""Errors of the CUDA runtime (`cudaError_t`, with what `cudaGetErrorString` says) after which every later call fails
-alike and its manual has the process ended.
+"""Errors of the CUDA runtime (`cudaError_t`, with the text of `cudaGetErrorString`) after which every later call fails
+alike; its manual says to end the process.
 
 HIP words its errors likewise.
 """

@@ -17,7 +17,7 @@ SCHEDULER_VERSION: Final = 1
 
 
 class QueuedModel(Hashable, Protocol):
-    """A loaded model. A reload makes another one, and both may be served for a while."""
+    """A loaded model. A reload makes another one, and both may serve for some time."""
 
     @property
     def id(self) -> str:

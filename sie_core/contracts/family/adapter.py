@@ -38,7 +38,7 @@ class Truncation:
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """One row of a forward pass: a whole item, a window of one, or a pair of the query and one."""
+    """One row of a forward pass: a whole item, a window of an item, or either paired with the query."""
 
     item: int
     """The position in the request of the item it belongs to."""
@@ -52,7 +52,7 @@ class Unit:
     """The inference key: units of one model with equal keys, and of requests with the same LoRA adapter, may share a
     run."""
     payload: Any
-    """The adapter's own: what `run` needs, ready to be concatenated."""
+    """The adapter's own data: the input of `run`, ready to be concatenated."""
     tokens: int = 0
     """Tokens that it adds to the request's usage."""
     truncated: Truncation | None = None
@@ -221,7 +221,7 @@ class Adapter(ABC):
         return ()
 
     def load_lora(self, name: str, folder: Path) -> Lora:
-        """Load a LoRA adapter in PEFT's layout for `Task.lora`, on a loader thread; base weights stay as they are.
+        """Load a LoRA adapter in PEFT's layout for `Task.lora`, on a loader thread; base weights are unchanged.
 
         Called only if `facts.takes_lora`; families that say so override it.
 
@@ -259,4 +259,4 @@ class Adapter(ABC):
         raise NotImplementedError
 
     def unload(self) -> None:  # noqa: B027 - most adapters are freed by losing their last reference
-        """Free what losing the last reference would not free; the adapter is not used afterwards."""
+        """Free whatever is not freed with the last reference; the adapter is not used afterwards."""

@@ -19,7 +19,7 @@ class KeptChoice:
     setup: Mapping[str, str] = field(default_factory=dict)
     """Conditions of the choice, other than the weights, the machine and the versions of plugins."""
     settled: bool = True
-    """Whether later loads keep to it; if it is not, the next one measures again."""
+    """Whether later loads keep to it; if not, the next one measures again."""
 
 
 class KeptChoices(Protocol):

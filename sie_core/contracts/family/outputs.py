@@ -49,7 +49,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation between two spans of the item's text, `head` and `tail` as they are written there."""
+    """A relation between two spans of the item's text, `head` and `tail`, as written there."""
 
     head: str
     tail: str
@@ -101,7 +101,7 @@ class ItemOutput:
     data: Mapping[str, Any] | None = None
     """Other extracted data, e.g. by `Task.output_schema`: maps, lists, strings, finite numbers."""
     normalized: bool = False
-    """Whether `dense` has unit length; shortened to a Matryoshka size, it is brought back to it."""
+    """Whether `dense` is normalised; if so, a vector shortened to a Matryoshka size is normalised again."""
     refused: InferenceError | None = None
     """Why there is no output: only the request of this item fails, at once.
 

@@ -59,7 +59,7 @@ class ReferenceModel(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A library that computes, on the same weights, what families of models return."""
+    """A library that computes the outputs of families' models on the same weights."""
 
     name: str
     """Name for operators, e.g. `sentence-transformers`."""

@@ -71,7 +71,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model at one profile: what `id` or `id:profile` names."""
+    """A model at one profile, named by `id` or `id:profile`."""
 
     id: str
     """As listed: `org/name`, or `org/name:profile` for any other profile than the default."""

@@ -79,7 +79,7 @@ class ObjectStore(Protocol):
     def replace(self, key: str, data: bytes, version: str) -> str:
         """Replace one version of a small object, and return the new version; otherwise as `create`.
 
-        `CONFLICT`: the object has another version, or is not there.
+        `CONFLICT`: the object has another version, or does not exist.
         """
         ...
 
@@ -95,7 +95,7 @@ class ObjectStore(Protocol):
         ...
 
     def upload(self, key: str, file: Path) -> None:
-        """Store a file of any size, in place of an object that is there."""
+        """Store a file of any size, replacing any object."""
         ...
 
     def size(self, key: str) -> int | None:
@@ -116,7 +116,7 @@ class ObjectStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ObjectStoreFactory:
-    """The stores of one URL scheme that a plugin offers."""
+    """The stores of one URL scheme, registered by a plugin."""
 
     scheme: str
     """For example `s3`, for URLs like `s3://bucket/prefix`."""

@@ -47,7 +47,7 @@ class DeviceHealth:
 
     def scheduler_problem(self) -> str | None:
         """Report that the scheduler fails and nothing runs."""
-        # A while after the last failure new requests are welcome, and try it again.
+        # Some time after the last failure, new requests are accepted, and try the scheduler again.
         if self._scheduler_failures < SCHEDULER_FAILURES or self.clock() - self._scheduler_failed_at > self.stall_s:
             return None
         return (

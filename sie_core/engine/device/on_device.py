@@ -70,7 +70,7 @@ class OnDevice:
         return waited
 
     def remove(self, run: Run) -> bool:
-        """Take a run off the device; False if it is not there."""
+        """Take a run off the device; False if it is not on it."""
         there = run in self._runs
         self._runs.discard(run)
         return there

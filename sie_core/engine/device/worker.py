@@ -234,10 +234,10 @@ def work_s(seconds: float, cpu_s: float) -> float:
 
 
 def _attempt(call: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
-    """Return what a call returns, or what it raised."""
+    """Return the result of a call, or its exception."""
     try:
         return call(*arguments), None
     except OUT_OF_MEMORY:
-        return None, MemoryError()  # the original's frames would keep alive what must be freed
+        return None, MemoryError()  # the original's frames would keep alive the memory that must be freed
     except BaseException as error:
         return None, error

@@ -106,8 +106,8 @@ class ModelRecord:
     # Seconds of the last load that can predict the next one.
     took: Took | None = None
     # Clients that were asked to retry and have not yet; the time until which the last of them is expected.
-    told: int = 0
-    told_until: float = 0.0
+    awaited: int = 0
+    awaited_until: float = 0.0
     # Seconds of each finished stage of the last load.
     stages_s: dict[str, float] = field(default_factory=dict)
     loaded_at: float = 0.0
@@ -147,7 +147,7 @@ class ModelRecord:
         elif to is State.QUEUED:
             self.fetch_s = now - self.stage_started
         elif to is State.DRAINING:
-            self.evicted, self.told = evict, 0
+            self.evicted, self.awaited = evict, 0
         elif to is State.READY and loaded is not None:
             self.loaded, self.memory_bytes, self.failure = loaded, memory_bytes, None
             self.loaded_at = now
@@ -202,12 +202,12 @@ class ModelRecord:
 
     def expect_back(self, in_s: float) -> None:
         """Keep the model, once loaded, for a client that was asked to retry in `in_s` seconds."""
-        self.told += 1
-        self.told_until = max(self.told_until, self.clock() + in_s + self.timeouts.return_s)
+        self.awaited += 1
+        self.awaited_until = max(self.awaited_until, self.clock() + in_s + self.timeouts.return_s)
 
     def came_back(self) -> None:
         """Await one client less."""
-        self.told = max(0, self.told - 1)
+        self.awaited = max(0, self.awaited - 1)
 
     def used_at(self) -> float | None:
         """Return when the model was last used; None if never."""
@@ -262,7 +262,7 @@ class ModelRecord:
         """Describe the model to a memory manager; None unless it is READY."""
         if (loaded := self.ready()) is None:
             return None
-        until = min(self.told_until, self.loaded_at + self.timeouts.longest_return_s) if self.told else 0.0
+        until = min(self.awaited_until, self.loaded_at + self.timeouts.longest_return_s) if self.awaited else 0.0
         what, size, load_s = self.resolved.id, self.memory_bytes or 0, self.stages_s.get("load", 0.0)
         return held_model(what, loaded.leases, size, self.loaded_at, load_s, pinned=self.pinned, kept_until=until)
 

@@ -51,7 +51,7 @@ class Assembly:
     def __init__(self, request: InferenceRequest, task: Task, plan: OutputPlan, adapter: Adapter) -> None:
         self._request, self._task, self._plan, self._adapter = request, task, plan, adapter
         # A task of `score` that names an output asks for scores computed of those vectors. The query is encoded as one
-        # item more than the request has.
+        # additional item.
         compared = task.output_types[0] if task.operation == "score" and task.output_types else None
         self._comparison = None if compared is None else Comparison(compared, adapter.facts.similarity.get(compared))
         self.size = ReplySize(request, task, plan, adapter.facts)
@@ -114,7 +114,7 @@ class Assembly:
         """Expect no more units; return whether the request is complete.
 
         Raises:
-            ValueError: An item has no output; the text is for the log.
+            ValueError: An item has no unit; the text is for the log.
         """
         if not all(self._seen):
             raise ValueError(f"the adapter made no unit of items[{self._seen.index(0)}]")

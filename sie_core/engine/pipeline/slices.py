@@ -71,7 +71,7 @@ class SlicedFlight(Flight):
         self._units: Iterator[Unit | None] | None = None
         self._first = True  # whether no slice of it has been prepared
         self._quick = False
-        # Guards what follows. Between two slices the flight waits for a thread (`_work`), or for room.
+        # Guards the following fields. Between two slices the flight waits for a thread (`_work`), or for room.
         self._stage = threading.Lock()
         self._work: Work | None = None
         self._at_work = self._ended = False

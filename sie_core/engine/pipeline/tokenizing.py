@@ -27,7 +27,7 @@ _LACKS: Final = {
 
 
 class TokenizerTurns:
-    """Lets one request at a time ask a tokenizer, and bounds what waits for that. Used on the event loop."""
+    """Lets one request at a time ask a tokenizer, and bounds the waiting requests. Used on the event loop."""
 
     # Showing tokens makes an object of each: a few clients that ask for them would take every thread from inference.
 

@@ -101,7 +101,7 @@ class Lifecycle:
         return None if record is None or self._closed else record.ready()
 
     async def load(self, resolved: ResolvedModel) -> None:
-        """Load a model now, whatever failed before; return when it is loaded, or raise as `acquire` does."""
+        """Load a model now, despite earlier failures; return when it is loaded, or raise as `acquire` does."""
         record = self.registry.of(resolved)
         while (record := self._current(record)).ready() is None:
             self._start_load(record)
@@ -118,7 +118,7 @@ class Lifecycle:
     async def retire(self, record: ModelRecord) -> None:
         """Unload a retired record once its last request is answered, also if a load is under way; then remove it."""
         if record.state in (State.FETCHING, State.QUEUED):
-            await _cancel(record)  # the device holds nothing of it yet
+            await _cancel(record)  # nothing of it is on the device yet
         while not self._closed and (record.state not in RESTING or record.loaded is not None):  # a close unloads it
             if record.state in RESTING:
                 await self.unloader.unload(record)

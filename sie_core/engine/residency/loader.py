@@ -98,7 +98,7 @@ class Loader:
         return f"{who}; {why}" if why else who
 
     def _keep(self, fetched: FetchedModel, facts: ModelFacts, note: str) -> None:
-        """Keep what serves a model, for `sie models`, which asks no server."""
+        """Record precision and runner of a model for `sie models`, which asks no server."""
         if fetched.weights is None:
             return
         choices = kept_choices(self.settings, self.plugins, fetched.weights.folder)

@@ -98,7 +98,7 @@ class Residency:
             who: Name of the load, for logs and errors.
             need: Estimates its memory. Called when its turn comes, because loads before it improve the estimate.
             load: Loads it. Called once more if memory ran out and something could be evicted.
-            expected_s: What `load` is expected to take.
+            expected_s: Expected seconds of `load`.
             model: For a LoRA adapter, the id of its model, which therefore stays.
 
         Raises:
@@ -143,7 +143,7 @@ class Residency:
             await self._evict(chosen, "background", 0.0)
 
     def problem(self) -> str | None:
-        """Name the load that hangs, if one does."""
+        """Name the hanging load, if there is one."""
         for load in self.loads.status():
             if (took := load.at_work_s) is not None and took > self._timeouts.load_s:
                 return f"the load of {load.what} has been at work for {took:.0f} s, and nothing else can be loaded"
@@ -194,7 +194,7 @@ class Residency:
             try:
                 return await load()
             except OUT_OF_MEMORY:
-                # The error is dropped here: its traceback would keep alive what must be freed.
+                # The error is dropped here: its traceback would keep alive the memory that must be freed.
                 log.warning("%s does not fit into the memory that is free", who, exc_info=True)
             if not (first and await self._free(model)):
                 break

@@ -121,7 +121,7 @@ class Unloader:
         await on_thread(f"sie-unload-{record.resolved.id}", lambda: self._unload_now(record, adapters, free))
 
     def _unload_now(self, record: ModelRecord, adapters: list[Adapter], free: bool) -> None:
-        # Unload the one adapter in the list, and remove it from there.
+        # Unload the one adapter in the list, and remove it from the list.
         before = self.memory.held() if free else 0
         try:
             adapters.pop().unload()

@@ -61,7 +61,7 @@ def _is_cut(entity: Entity, window: Found) -> bool:
 
 
 def _settle(before: list[Entity], after: list[Entity], border: int, flat: bool) -> None:
-    """Drop the less sure of two entities that get into each other's way over a border."""
+    """Drop the less certain of two entities that conflict across a border."""
     crossing = {place: score for place, score in _best_scores(before).items() if place[1] > border}
     rivals, lost = _best_scores(after) if crossing else {}, set()
     for place, score in sorted(crossing.items(), key=lambda each: -each[1]):

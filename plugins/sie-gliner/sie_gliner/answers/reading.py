@@ -24,7 +24,7 @@ classes) with `pairs` (pairs, 5): row, first and last word of the head, and of t
 
 
 def read(row: Row, place: int, results: Arrays) -> ItemOutput:
-    """Read what run found in the row at `place`."""
+    """Read the result of `run` for the row at `place`."""
     try:
         return _read(row, place, results)
     except InvalidInput as error:

@@ -98,7 +98,7 @@ def from_words(words: Probabilities, threshold: float) -> Candidates:
 
 
 def _of_class(words: Probabilities, threshold: float) -> Probabilities:
-    """Score every first word (rows) with every last one (columns): the least of what makes it a span."""
+    """Score every first word (rows) with every last one (columns): the minimum of the scores that make it a span."""
     begin, end, inside = words.T
     found = np.full((len(words), len(words)), NONE)
     (first,) = np.nonzero(begin > threshold)

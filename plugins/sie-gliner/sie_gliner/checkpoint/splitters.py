@@ -46,7 +46,7 @@ def make_splitter(name: str) -> Splitter:
 
 
 def split_at_spaces(text: str) -> Iterator[Word]:
-    """Split at spaces, and around characters that are no letter, digit, or hyphen between such."""
+    """Split at spaces, and around characters that are neither letter nor digit nor an inner hyphen."""
     return ((match.group(), match.start(), match.end()) for match in WORD.finditer(text))
 
 

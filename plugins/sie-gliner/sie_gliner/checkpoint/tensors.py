@@ -61,7 +61,7 @@ class CheckpointTensors:
 
         Args:
             module: A module whose tensors are all in the file.
-            prefix: What stands before the names there.
+            prefix: Prefix of the names there.
 
         Raises:
             ModelLoadError: `CORRUPT`: a tensor is missing or has another shape.

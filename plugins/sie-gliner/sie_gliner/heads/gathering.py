@@ -75,7 +75,7 @@ class Table:
             states: `[states, size]`, those listed by `slots`.
             slots: Their destinations.
             places: `slots.slots` on the device.
-            pooling: What becomes of several states of one place: their mean, or the largest of each number.
+            pooling: How several states of one place are pooled: their mean, or the maximum of each number.
         """
         table = states.new_zeros(len(slots.counts) * slots.most, states.shape[1])
         if pooling in {"mean", "max"}:

@@ -18,7 +18,7 @@ CONTEXTS = ("markerV1", "markerV2")
 
 
 class EndMarkers(nn.Module):
-    """The span modes `marker` and `markerV0` to `markerV2`, and what represents the spans of models that score words.
+    """The span modes `marker` and `markerV0` to `markerV2`, and the span representation of models that score words.
 
     After `fold` it holds the weights in the form of its products.
     """
@@ -62,7 +62,7 @@ class EndMarkers(nn.Module):
             labels: `[rows, labels, size]`.
 
         Returns:
-            `[rows, words, width, labels]`; what reaches beyond the text means nothing.
+            `[rows, words, width, labels]`; entries beyond the text are meaningless.
         """
         starts, ends = self._ends(words, lengths)
         if self.last is None:

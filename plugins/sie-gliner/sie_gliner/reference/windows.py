@@ -50,7 +50,7 @@ class Windows(ReferenceModel):
         """Load the checkpoint.
 
         Raises:
-            NoReferenceError: It is of no kind served, or gliner is not there.
+            NoReferenceError: Its kind is not served, or gliner is not installed.
         """
         try:
             rows = _rows(context)
@@ -99,7 +99,7 @@ def _python() -> Path | None:
 
 
 def _rows(context: LoadContext) -> RowMaker:
-    """Make what cuts texts into the windows of the engine."""
+    """Make the converter of texts to the windows of the engine."""
     card = context.card
     if card is None:
         raise ModelLoadError("CONFIG", "it has no weights")

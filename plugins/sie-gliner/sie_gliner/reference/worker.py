@@ -16,7 +16,7 @@ from typing import Any
 def main() -> None:
     """Load, report it, and answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries is no answer
 
     from gliner import GLiNER
 

@@ -36,7 +36,7 @@ def make_rows(
     text_positions: int | None,
     label_positions: int | None,
 ) -> RowMaker:
-    """Make what turns the items of a request into rows.
+    """Make the converter of a request's items to rows.
 
     Args:
         context: The load.

@@ -102,7 +102,7 @@ class _Writing:
 
         Args:
             marker: The word before each label.
-            labels: What to write.
+            labels: The labels.
             param: The field they come from.
             before: Number of tokens before.
         """
@@ -182,7 +182,7 @@ def refuse_long(model: str, label: str, param: str, tokens: int, most: int) -> N
     """Refuse a label that is too long even without others.
 
     Raises:
-        InvalidInput: It is.
+        InvalidInput: It is too long.
     """
     if tokens > most:
         raise InvalidInput(

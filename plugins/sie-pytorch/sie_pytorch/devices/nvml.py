@@ -69,7 +69,7 @@ class DriverMemory:
 
 
 def _addresses(properties: Any) -> Iterator[tuple[str, str]]:
-    """List NVML's functions that may find the device, with what each takes."""
+    """List NVML's functions that may find the device, with their arguments."""
     uuid = getattr(properties, "uuid", None)
     if uuid is not None:
         bare = str(uuid).removeprefix("GPU-").removeprefix("MIG-")

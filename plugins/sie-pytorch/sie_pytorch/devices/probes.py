@@ -67,7 +67,7 @@ class MpsProbe:
     priority = 100
 
     def devices(self) -> list[Device]:
-        """List the one device there can be."""
+        """List the one possible device."""
         if sys.platform != "darwin":
             return []
         try:

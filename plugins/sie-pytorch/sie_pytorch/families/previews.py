@@ -20,10 +20,10 @@ from sie_text.recipe import (
     Recipe,
     entails,
     is_sparse_router,
+    read_pair_recipe,
     read_recipe,
     read_routes,
 )
-from sie_text.recipe import read_pair_recipe as read_score_layout
 from sie_text.recipe import read_vision_recipe as read_vision_layout
 
 from sie_core.contracts import ModelCard, ModelConfig, ModelFacts, Operation, OutputType
@@ -52,14 +52,14 @@ def preview_encoder(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
 def preview_pairs(card: ModelCard, config: ModelConfig) -> ModelFacts | None:
     """Preview a model of pairs; it also classifies if one of its labels means entailment."""
     try:
-        layout = read_score_layout(card)
+        recipe = read_pair_recipe(card)
     except NotUnderstoodError:
         return None
-    if layout.single_texts and not any(profile.runtime.get("score_label") for profile in config.profiles.values()):
+    if recipe.single_texts and not any(profile.runtime.get("score_label") for profile in config.profiles.values()):
         return None
-    both = layout.source == "classifier" and entails(card)
+    both = recipe.source == "classifier" and entails(card)
     operations: tuple[Operation, ...] = ("score", "extract") if both else ("score",)
-    length = _length(config, card, layout.transformer.max_seq_length)
+    length = _length(config, card, recipe.transformer.max_seq_length)
     return ModelFacts(operations=operations, max_sequence_length=length)
 
 

@@ -1,7 +1,7 @@
 """Forward passes of transformer text models over packed sequences. Only the names below are public.
 
-`build_runner` builds what serves a model; a runner of your own follows `Runner`, or `LoraRunner`, and is registered for
-`INTERFACE`. Names are imported on first use: a plugin module that asks for `INTERFACE` loads no torch.
+`build_runner` builds the runner of a model; a runner of your own follows `Runner`, or `LoraRunner`, and is registered
+for `INTERFACE`. Names are imported on first use: a plugin module that asks for `INTERFACE` loads no torch.
 """
 
 from __future__ import annotations

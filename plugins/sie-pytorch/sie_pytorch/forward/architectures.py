@@ -39,7 +39,7 @@ class PostNorm:
 
 @dataclass(frozen=True, slots=True)
 class PreNorm:
-    """Norms of what enters a part, and one after the last layer (arXiv 2002.04745)."""
+    """Norms of a part's input, and one after the last layer (arXiv 2002.04745)."""
 
     attention: str
     """The one before the attention; of the first layer it may be `torch.nn.Identity`."""

@@ -45,7 +45,7 @@ def by_length(runner: Runner, rope: Mapping[str, Any], device: torch.device) -> 
 
     Args:
         runner: Runs each part.
-        rope: The model's RoPE parameters, which the proof at load changes for a while.
+        rope: The model's RoPE parameters, which the proof at load changes temporarily.
         device: Device of `runner`.
     """
     kind = _LoraLongropeRunner if isinstance(runner, LoraRunner) else _LongropeRunner

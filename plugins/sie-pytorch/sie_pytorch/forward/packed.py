@@ -88,7 +88,7 @@ class PackedRunner(DrivenModel):
         """Switch the model over to packed attention.
 
         Args:
-            context: What to run.
+            context: The load.
             lay_out: Called once a pass; None attends by PyTorch's own function, over runs of equal length.
 
         Raises:

@@ -152,12 +152,12 @@ class LoraRunner(Runner, Protocol):
 
         Args:
             ids: As there, like `positions`, `segment_ids`, `cu_seqlens` and `key_lengths`.
-            positions: As there.
-            segment_ids: As there.
-            cu_seqlens: As there.
+            positions: See `Runner.forward`.
+            segment_ids: See `Runner.forward`.
+            cu_seqlens: See `Runner.forward`.
             low_rank: Added to the weights it names for this batch; None adds nothing. Its names and shapes match
                 `linear_shapes`.
-            key_lengths: As there.
+            key_lengths: See `Runner.forward`.
         """
         ...
 

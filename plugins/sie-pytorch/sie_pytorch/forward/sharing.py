@@ -14,8 +14,8 @@ FEW = 4
 def shares(lengths: Sequence[int], threads: int, enough: int = ENOUGH) -> list[list[int]]:
     """Return the indices of the sequences of each share, shortest first, with about equal numbers of tokens.
 
-    There are as many shares for one thread as for another. A few sequences are one share, computed by all threads
-    together: several would leave a thread without work.
+    Every thread has the same number of shares. A few sequences are one share, computed by all threads together: several
+    would leave a thread without work.
 
     Args:
         lengths: Tokens of each sequence.

@@ -40,7 +40,7 @@ class HostCopy:
         self.land()
         tensor = self.tensor.float() if self.tensor.is_floating_point() else self.tensor
         array: NDArray[Any] = tensor.contiguous().numpy()
-        # Pinned memory is scarce and its owner reuses it: what leaves must not hold it.
+        # Pinned memory is scarce and its owner reuses it: a returned result must not hold it.
         return array.copy() if self.done is not None else array
 
 

@@ -14,7 +14,7 @@ from sie_pytorch.heads.vectors.multivector import MultivectorHead
 
 
 def head_makers(recipe: Recipe) -> list[HeadMaker]:
-    """List what makes the heads of a recipe, for `compose`. Each raises `ModelLoadError` if its weights do not fit.
+    """List the makers of a recipe's heads, for `compose`. Each raises `ModelLoadError` if its weights do not fit.
 
     Args:
         recipe: The files' recipe.

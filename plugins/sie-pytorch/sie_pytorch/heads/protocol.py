@@ -66,7 +66,7 @@ class Head(Protocol):
 
     @abstractmethod
     def lay_out(self, batch: PackedBatch, upload: Upload) -> Any:
-        """Bring to the device what `compute` needs of a batch, before the states are computed."""
+        """Copy a batch's data for `compute` to the device, before the states are computed."""
 
     @abstractmethod
     def compute(self, states: torch.Tensor, layout: Any, choice: Any) -> Sequence[torch.Tensor]:
@@ -75,7 +75,7 @@ class Head(Protocol):
         Args:
             states: `[total_tokens, hidden]`, in the transformer's precision.
             layout: The result of `lay_out` for the batch.
-            choice: What `choose` read; the same for all of the batch.
+            choice: The result of `choose`; the same for the whole batch.
         """
 
     @abstractmethod

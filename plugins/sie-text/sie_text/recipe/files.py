@@ -28,7 +28,7 @@ def needed(config: Mapping[str, Any], key: str, where: str) -> int:
     """Read a size that must be there.
 
     Raises:
-        NotUnderstoodError: The file is missing, or not of the expected form.
+        NotUnderstoodError: The size is missing, or no positive integer.
     """
     value = size(config, key, where)
     if value is None:

@@ -14,7 +14,7 @@ from sie_text.recipe.files import card_below, size
 from sie_text.recipe.settings import NotUnderstoodError, TransformerSettings
 
 VISION_ARCHITECTURES: Mapping[str, str] = {"clip": "CLIPModel", "siglip": "SiglipModel"}
-"""transformers model types, and the class of each that has both towers. SigLIP 2 of fixed size is `siglip`."""
+"""transformers model types, with the class that has both towers. SigLIP 2 of fixed size has the type `siglip`."""
 LEGACY = "CLIPModel"
 """A module of older versions of sentence-transformers, in its own folder."""
 METHODS: Mapping[str, str] = {"text": "get_text_features", "image": "get_image_features"}

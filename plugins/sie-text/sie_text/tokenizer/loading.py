@@ -151,7 +151,7 @@ def text_tokenizer(
         saved_length=saved,
         origin=origin,
     )
-    # Not a copy by way of JSON: that rounds the scores of a Unigram vocabulary, and equal ones then cut otherwise.
+    # A copy through JSON would round the scores of a Unigram vocabulary, and ties would be cut differently.
     return _text_tokenizer(core, facts, card, settings, markers, bare=bare)
 
 

@@ -50,7 +50,7 @@ _PATTERNS = frozenset(
 
 
 def cuts_between_words(core: Tokenizer) -> bool:
-    """Whether what this module says of tokenizers is known to hold for one; it looks at all its parts."""
+    """Whether this module's rules hold for a tokenizer, by an inspection of all its parts."""
     normalizers, splitters = _parts(core.normalizer, "normalizers"), _parts(core.pre_tokenizer, "pretokenizers")
     if not isinstance(core.model, BPE | Unigram | WordLevel | WordPiece):
         return False

@@ -1,1 +1,1 @@
-"""Relations: which entities belong together, and by what."""
+"""Relations: which entities are related, and how."""

@@ -97,7 +97,7 @@ def _load_classifier(recipe: PairRecipe, context: HeadContext) -> Classifier:
 
 
 class _Odds(Classifier):
-    """The logit of a match, less that of no match: the log-odds between the two tokens."""
+    """The logit of a match minus that of no match: the log-odds between the two tokens."""
 
     labels = 1
 

@@ -1,4 +1,4 @@
-"""The parts of image files, counted before a decoder sees them: each costs time, however few pixels there are.
+"""Counts the parts of image files before a decoder sees them: each costs time, even with few pixels.
 
 A progressive JPEG passes over all its pixels once per scan. Pillow reads the chunks of a PNG, the blocks of a GIF and
 the segments of a JPEG one by one, in Python.

@@ -26,7 +26,7 @@ class PixelReader:
 
     Attributes:
         size: Height and width of the model's input.
-        levels: float32 `[3, 256]`: what each level of each channel becomes, rescaled and normalised.
+        levels: float32 `[3, 256]`: the value of each level of each channel, rescaled and normalised.
     """
 
     def __init__(self, processor: Any, size: int) -> None:

@@ -125,6 +125,6 @@ class Towers:
 
 
 def _features(output: Any) -> torch.Tensor:
-    """Take the features of what transformers returns: a tensor, or since version 5 an output that holds it."""
+    """Take the features from transformers' result: a tensor, or since version 5 an output that holds it."""
     features: torch.Tensor = output if isinstance(output, torch.Tensor) else output.pooler_output
     return features

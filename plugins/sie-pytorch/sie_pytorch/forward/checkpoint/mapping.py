@@ -64,7 +64,7 @@ class MappedFiles:
 
 
 UNMAPPED = MappedFiles()
-"""For weights that are views of no file."""
+"""For weights that are not views of a file."""
 
 
 def outside_heap(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

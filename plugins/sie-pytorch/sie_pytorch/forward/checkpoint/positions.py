@@ -76,7 +76,7 @@ class _PositionsSought(TorchFunctionMode):
         """Call `func`, unless the last table is found.
 
         Raises:
-            _AllFound: It is.
+            _AllFound: Every table is found.
         """
         given = kwargs or {}
         if func is F.embedding:

@@ -56,7 +56,7 @@ class CandidateFactory:
 
     @property
     def context(self) -> RunnerContext:
-        """A model that no proven runner has taken: the one of the refused, or loaded anew."""
+        """A model that no proven runner has taken: that of a refused one, or loaded anew."""
         if self._context is None:
             self._context = self._load()
         return self._context

@@ -1,4 +1,4 @@
-"""The race of one load: every runner that proves itself is timed, and the one worth serving is made."""
+"""The race of one load: every runner that proves itself is timed, and the best one is made."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Race:
             return False
         try:
             figures = self._benchmark.time(candidate.name, proven.runner)
-        except Exception as fault:  # a runner may be anyone's: its fault costs only itself
+        except Exception as fault:  # a runner may come from any plugin: its fault costs only itself
             if isinstance(device_fault(fault), DeviceLost):
                 raise
             logger.warning("The %s runner failed while it was timed", candidate.name, exc_info=True)

@@ -76,7 +76,7 @@ class Benchmark:
         return Figures(name, short_s, self._fastest(runner, self._long))
 
     def _longest(self, runner: Runner) -> Probe:
-        """Take the first long probe that keeps the runner busy for a while, or the longest."""
+        """Take the first long probe that keeps the runner busy long enough, or the longest."""
         for probe in self._longer:
             if fastest(partial(self._pass, runner, probe), least_passes=1, least_s=0) >= LONG_S:
                 return probe

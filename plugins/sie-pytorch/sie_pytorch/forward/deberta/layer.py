@@ -52,7 +52,7 @@ class DebertaLayer:
         Args:
             layer: A `DebertaV2Layer`.
             positions: The model's relative positions.
-            dtype: What to compute in.
+            dtype: Precision of the computation.
 
         Raises:
             RunnerUnfitError: The activation cannot be fused.

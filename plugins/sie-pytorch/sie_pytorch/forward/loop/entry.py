@@ -131,7 +131,7 @@ def _is_plain_table(module: torch.nn.Module) -> bool:
 
 
 def _rotary_of(model: Any) -> Any:
-    """Find what gives the angles: a module, or RoFormer's table, a row a position, sines before cosines."""
+    """Find the source of the angles: a module, or RoFormer's table, one row per position, sines before cosines."""
     if hasattr(model, "rotary_emb"):
         return model.rotary_emb
     table = model.get_submodule("encoder.embed_positions")

@@ -23,11 +23,11 @@ class Product(Protocol):
     """One or more linear layers over the same input: `[rows, in] → [rows, sum of outs]`."""
 
     def __call__(self, states: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
-        """Multiply, add the bias and what low-rank factors make."""
+        """Multiply, add the bias and the LoRA delta."""
         ...
 
     def add(self, states: torch.Tensor, residual: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
-        """Multiply, add the bias, `residual` and what low-rank factors make; the residual may be overwritten."""
+        """Multiply, add the bias, `residual` and the LoRA delta; the residual may be overwritten."""
         ...
 
 
@@ -83,7 +83,7 @@ class LoopParts(Protocol):
         ...
 
     def lay_out(self, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None) -> Any:
-        """Bring what every layer's attention needs to know of a batch into its form, once a pass."""
+        """Convert a batch's layout to the form of every layer's attention, once per pass."""
         ...
 
     def rotation(self, stack: LayerStack, angles: Angles) -> Any:

@@ -98,7 +98,7 @@ class PackedLinear:
             raise RunnerUnfitError(f"its activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
 
     def __call__(self, states: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
-        """Multiply, add the bias and what low-rank factors make, apply the activation."""
+        """Multiply, add the bias and the LoRA delta, apply the activation."""
         if delta is None:
             return self._product(states, self._fused, self._algorithm)
         result = self._product(states, "none", "").add_(delta)
@@ -106,7 +106,7 @@ class PackedLinear:
         return activated
 
     def add(self, states: torch.Tensor, residual: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
-        """Multiply, add the bias, `residual` and what low-rank factors make."""
+        """Multiply, add the bias, `residual` and the LoRA delta."""
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(
             states, residual, self._weight, self._bias, "add"
         )

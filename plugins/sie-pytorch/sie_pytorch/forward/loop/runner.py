@@ -93,7 +93,7 @@ class LayerLoop:
         segment_ids: torch.Tensor | None,
         low_rank: LowRank | None,
     ) -> tuple[torch.Tensor, list[Angles]]:
-        """Compute what enters the first layer, and the rotary angles."""
+        """Compute the input of the first layer, and the rotary angles."""
         return self._entry(ids, positions, segment_ids, low_rank)
 
     def _lora_delta(self, low_rank: LowRank, number: int) -> LoraDelta:

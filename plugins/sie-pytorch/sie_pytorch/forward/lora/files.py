@@ -84,7 +84,7 @@ def _read(folder: Path) -> tuple[Any, dict[str, torch.Tensor]]:
 
 
 def _refuse_other_kinds(config: Any) -> None:
-    """Refuse what changes more than weights by a product of two factors."""
+    """Refuse adapters that change more than weights by a product of two factors."""
     kind = str(getattr(config.peft_type, "value", config.peft_type))
     if kind != "LORA":
         raise ModelLoadError("CONFIG", f"It is an adapter of the kind {kind}, and only LoRA is applied.")

@@ -1,4 +1,4 @@
-"""LoRA on transformers' own modules: hooks add the low-rank part to what linear layers return, for one pass."""
+"""LoRA on transformers' own modules: hooks add the LoRA delta to the output of linear layers, for one pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shapes_of(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
 
 
 def low_rank_part(states: torch.Tensor, factors: Factors) -> torch.Tensor:
-    """Compute what low-rank factors add to a linear layer's result for `states`, `[…, in]`: `[…, out]`."""
+    """Compute the LoRA delta of a linear layer for `states`, `[…, in]`: `[…, out]`."""
     lower, upper = (part.to(states.device, states.dtype) for part in (factors.lower, factors.upper))
     return torch.nn.functional.linear(torch.nn.functional.linear(states, lower), upper)
 

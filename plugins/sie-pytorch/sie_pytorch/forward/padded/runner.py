@@ -26,7 +26,7 @@ class PaddedRunner(DrivenModel):
         `eager`.
 
         Args:
-            context: What to run.
+            context: The load.
             exact: Batch only sequences of equal length: for models whose results change with padding.
         """
         self._model = context.cast_model()
@@ -57,7 +57,7 @@ class PaddedRunner(DrivenModel):
         states: list[torch.Tensor] = []
         for batch in padded.batches:
             if states and point is not None:
-                point()  # here the model is without the factors, as another run of it needs
+                point()  # the model has no factors here, so another run of it may come in between
             with applied(self._model, low_rank):
                 states.append(self._run(batch, ids, segment_ids, seen))
         return padded.flatten(states)

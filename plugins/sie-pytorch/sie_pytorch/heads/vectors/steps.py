@@ -1,4 +1,4 @@
-"""The layers that turn vectors into vectors, row by row: what follows a pooling, or projects the states of tokens."""
+"""The layers that map vectors to vectors, row by row: those after a pooling, or the projection of token states."""
 
 from __future__ import annotations
 
