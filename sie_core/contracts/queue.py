@@ -238,9 +238,7 @@ class QueueTransport(Protocol):
         """
         ...
 
-    async def pull(
-        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int, priority: int = 0
-    ) -> Pull:
+    async def pull(self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int) -> Pull:
         """Pull from a consumer.
 
         Args:
@@ -248,7 +246,6 @@ class QueueTransport(Protocol):
             consumer: Declared before.
             on_delivery: Takes each message.
             credit: Messages that may come; more by `Pull.add_credit`.
-            priority: 0 to 9: as long as one with a smaller number has credit, those with a larger one get nothing.
 
         Raises:
             QueueError: `NOT_FOUND`.

@@ -1,6 +1,6 @@
 """The transport `memory://NAME`: a broker inside the process, for tests and for a cluster of one process.
 
-It keeps the rules of a real one: bounds, duplicates, ages, redelivery, credit and priority. It lives as long as its
+It keeps the rules of a real one: bounds, duplicates, ages, redelivery and credit. It lives as long as its
 factory.
 """
 
@@ -171,7 +171,7 @@ class _Broker:
         return True
 
     def dispatch(self, queue: _Queue) -> None:
-        """Deliver what waits to those with credit: the smallest priority number first, in turn among equals."""
+        """Deliver what waits to those with credit, in turn."""
         for consumer in queue.consumers.values():
             for sequence, held in list(queue.held.items()):
                 if len(consumer.in_flight) >= consumer.settings.max_in_flight:
@@ -181,7 +181,7 @@ class _Broker:
                 willing = [pull for pull in consumer.pulls if pull.credit > 0]
                 if not willing:
                     break
-                pull = min(willing, key=lambda each: each.priority)
+                pull = willing[0]
                 consumer.pulls.remove(pull)
                 consumer.pulls.append(pull)
                 self._deliver(queue, consumer, pull, sequence, held)
@@ -237,12 +237,10 @@ class _Delivered(Delivery):
 
 
 class _Pull:
-    def __init__(
-        self, broker: _Broker, queue: _Queue, consumer: _Consumer, take: Callable[[Delivery], None], priority: int
-    ) -> None:
+    def __init__(self, broker: _Broker, queue: _Queue, consumer: _Consumer, take: Callable[[Delivery], None]) -> None:
         self._broker, self._queue, self._consumer, self._take = broker, queue, consumer, take
         self._on_the_way: deque[_Delivered] = deque()
-        self.credit, self.priority = 0, priority
+        self.credit = 0
 
     def add_credit(self, messages: int) -> None:
         if self in self._consumer.pulls:
@@ -377,13 +375,11 @@ class InProcessTransport(QueueTransport):
             stored = error
         asyncio.get_running_loop().call_soon(call, on_stored, stored)
 
-    async def pull(
-        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int, priority: int = 0
-    ) -> _Pull:
+    async def pull(self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int) -> _Pull:
         """Pull from a consumer."""
         self._there()
         puller = self._broker.consumer(queue, consumer)
-        pull = _Pull(self._broker, self._broker.queue(queue), puller, on_delivery, priority)
+        pull = _Pull(self._broker, self._broker.queue(queue), puller, on_delivery)
         puller.pulls.append(pull)
         self._own.append(pull)
         pull.add_credit(credit)

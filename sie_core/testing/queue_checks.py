@@ -230,21 +230,6 @@ async def deleted_work_never_comes(connect: Connect) -> None:
         assert queue.arrived.empty(), "deleted work was delivered again"
 
 
-async def the_smaller_priority_number_is_served_first(connect: Connect) -> None:
-    """As long as a pull of priority 0 has credit, one of priority 5 gets nothing; then it gets what is left."""
-    async with bench(connect) as queue:
-        await queue.consumer("a", ack_wait_s=WAIT_S)
-        low: asyncio.Queue[Delivery] = asyncio.Queue()
-        await queue.here.pull(queue.name, "a", low.put_nowait, credit=10, priority=5)
-        await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=3)
-        # One round trip on each connection: both pulls stand before work comes.
-        await queue.there.backlog(queue.name)
-        for number in range(5):
-            await queue.store(f"{number}")
-        assert [(await queue.next()).payload for _ in range(3)] == [b"0", b"1", b"2"]
-        assert [(await within(low.get())).payload for _ in range(2)] == [b"3", b"4"]
-
-
 async def a_closed_pull_gives_back_what_it_had_not_handed_over(connect: Connect) -> None:
     """After `close` others get the work at once."""
     async with bench(connect) as queue:
@@ -395,7 +380,6 @@ QUEUE_CHECKS: Sequence[Callable[[Connect], None]] = tuple(
             bounds_refuse_by_type,
             old_work_is_dropped,
             deleted_work_never_comes,
-            the_smaller_priority_number_is_served_first,
             a_closed_pull_gives_back_what_it_had_not_handed_over,
             backlog_counts_by_subject,
             consumers_may_not_overlap_and_settings_may_change,

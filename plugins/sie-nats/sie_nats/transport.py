@@ -144,7 +144,7 @@ class JetStreamTransport(QueueTransport):
             raise
 
     async def pull(
-        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int, priority: int = 0
+        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int
     ) -> JetStreamPull:
         """Pull from a consumer."""
         await self._connection.ask(f"CONSUMER.INFO.{queue}.{consumer}")
@@ -156,7 +156,7 @@ class JetStreamTransport(QueueTransport):
         # A process that stands still is given nothing a second time: what it asked for has ended by then.
         settings = self._consumers.get((queue, consumer))
         linger_s = LINGER_S if settings is None else max(LEAST_LINGER_S, min(LINGER_S, settings.ack_wait_s))
-        pull = JetStreamPull(self._connection, queue, consumer, priority, on_delivery, declare_again, linger_s)
+        pull = JetStreamPull(self._connection, queue, consumer, on_delivery, declare_again, linger_s)
         await pull.open(credit)
         self._pulls = [each for each in self._pulls if not each.closed] + [pull]
         return pull

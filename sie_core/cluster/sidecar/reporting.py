@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 
@@ -40,7 +39,7 @@ def full_report(
     vitals: Vitals,
     configs: ConfigState,
     load: Load,
-    pulled: Mapping[str, int],
+    pulled: frozenset[str],
     behind: tuple[str, ...],
     *,
     up: bool,

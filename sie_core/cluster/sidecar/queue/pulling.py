@@ -74,8 +74,8 @@ class Pulls:
         self._look_now = asyncio.Event()
         self._placing_soon: asyncio.TimerHandle | None = None
         self._may_place_at = 0.0
-        self.pulled: Mapping[str, int] = {}
-        """The subjects whose work is pulled, each with the priority."""
+        self.pulled = frozenset[str]()
+        """The subjects whose work is pulled."""
 
     async def open(self) -> None:
         """Listen for what is asked for, once the queue is there: a worker's user may not make it."""
@@ -102,7 +102,7 @@ class Pulls:
     def stop(self) -> None:
         """Pull no more; what is on its way goes back."""
         self._taking = False
-        self.pulled = {}
+        self.pulled = frozenset()
         for work in list(self._pulls):
             self._close(work)
 
@@ -131,12 +131,12 @@ class Pulls:
         before, self.pulled = self.pulled, self._placing.decide(tuple(self._wanted), self._still)
         now = asyncio.get_running_loop().time()
         self._may_place_at = now + (now - began) / DECIDING_SHARE
-        for work in self._pulls.keys() - self.pulled.keys():
+        for work in self._pulls.keys() - self.pulled:
             self._close(work)
         for work in self.pulled:
             if self._is_missing(work) and work not in self._opening:
                 self._tasks.start(self._pull(work))
-        if before.keys() != self.pulled.keys():
+        if before != self.pulled:
             self._on_change()
 
     async def _look(self) -> None:
@@ -188,7 +188,6 @@ class Pulls:
                 consumer.name,
                 lambda delivery: self._take(work, delivery, pull),
                 credit=self._credit,
-                priority=self.pulled[work],
             )
         except QueueError as error:
             log.warning("the work of %s cannot be pulled, it is tried again: %s", work, error)

@@ -84,8 +84,8 @@ class Shelf:
                 held = sum(each.taken_by is not None for each in self.entries.values())
                 free = entry.taken_by is None and entry.free_at <= now and entry.deliveries < consumer.max_deliver
                 if pulls and free and held < consumer.max_in_flight:
-                    # Of equal priority, whoever got something longest ago.
-                    pull = min(pulls, key=lambda each: (each.priority, each.last))
+                    # Whoever got something longest ago.
+                    pull = min(pulls, key=lambda each: each.last)
                     pull.give(entry, consumer)
 
     def give_back(self, entry, token, delay_s=0.0):

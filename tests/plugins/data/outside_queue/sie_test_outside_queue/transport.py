@@ -52,8 +52,8 @@ class ShelfDelivery:
 
 
 class ShelfPull:
-    def __init__(self, shelf, consumer, take, credit, priority):
-        self.consumer, self.credit, self.priority, self.last = consumer, credit, priority, 0.0
+    def __init__(self, shelf, consumer, take, credit):
+        self.consumer, self.credit, self.last = consumer, credit, 0.0
         self._shelf, self._take, self._open = shelf, take, True
 
     def give(self, entry, consumer):
@@ -160,12 +160,12 @@ class ShelfTransport:
             outcome = error
         asyncio.get_running_loop().call_soon(guarded, on_stored, outcome)
 
-    async def pull(self, queue, consumer, on_delivery, *, credit, priority=0):
+    async def pull(self, queue, consumer, on_delivery, *, credit):
         self._there()
         shelf = self._broker.shelf(queue)
         if consumer not in shelf.consumers:
             raise QueueError("NOT_FOUND", f"There is no consumer {consumer}.")
-        pull = ShelfPull(shelf, consumer, on_delivery, credit, priority)
+        pull = ShelfPull(shelf, consumer, on_delivery, credit)
         shelf.pulls.append(pull)
         self._own.append(pull)
         shelf.hand_out()
