@@ -150,7 +150,7 @@ class KeyValue(Protocol):
 
     A key is tokens of letters, digits, `_`, `-` and `=`, joined by `.`.
 
-    An entry expires when its store's expiry has passed since its last write. Methods raise `QueueError`.
+    Methods raise `QueueError`.
     """
 
     async def get(self, key: str) -> Entry | None:
@@ -171,10 +171,6 @@ class KeyValue(Protocol):
 
     async def delete(self, key: str) -> None:
         """Remove an entry; one that is not there is no error."""
-        ...
-
-    async def entries(self, prefix: str = "") -> list[Entry]:
-        """List the entries whose keys are `prefix` or begin with `prefix.`; all of them without one."""
         ...
 
 
@@ -280,7 +276,7 @@ class QueueTransport(Protocol):
         """Make a subject nobody else can guess, and take what is sent to it or below it (`inbox.subject + ".x"`)."""
         ...
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
+    async def key_value(self, name: str, *, make: bool = True) -> KeyValue:
         """Open a store, made where there is none.
 
         Raises:

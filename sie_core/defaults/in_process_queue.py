@@ -281,22 +281,15 @@ class _Subscription:
 
 
 class _Store(KeyValue):
-    def __init__(self, expiry_s: float | None) -> None:
-        self._expiry_s = expiry_s
-        self._entries: dict[str, tuple[Entry, asyncio.TimerHandle | None]] = {}
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
         self._revisions = itertools.count(1)
 
     async def get(self, key: str) -> Entry | None:
-        entry, _ = self._entries.get(checked_key(key), (None, None))
-        return entry
+        return self._entries.get(checked_key(key))
 
     async def put(self, key: str, value: bytes) -> int:
-        await self.delete(key)
-        entry = Entry(key, value, next(self._revisions))
-        timer = None
-        if self._expiry_s is not None:
-            timer = asyncio.get_running_loop().call_later(self._expiry_s, self._entries.pop, key, None)
-        self._entries[key] = (entry, timer)
+        entry = self._entries[checked_key(key)] = Entry(key, value, next(self._revisions))
         return entry.revision
 
     async def compare_and_set(self, key: str, value: bytes, revision: int | None) -> int:
@@ -306,13 +299,7 @@ class _Store(KeyValue):
         return await self.put(key, value)
 
     async def delete(self, key: str) -> None:
-        _, timer = self._entries.pop(checked_key(key), (None, None))
-        if timer is not None:
-            timer.cancel()
-
-    async def entries(self, prefix: str = "") -> list[Entry]:
-        every = (entry for entry, _ in self._entries.values())
-        return [entry for entry in every if not prefix or entry.key == prefix or entry.key.startswith(prefix + ".")]
+        self._entries.pop(checked_key(key), None)
 
 
 class InProcessTransport(QueueTransport):
@@ -421,12 +408,12 @@ class InProcessTransport(QueueTransport):
         subject = f"_INBOX.{secrets.token_hex(12)}"
         return self._subscribe(subject, (subject, subject + ".>"), on_message)
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
+    async def key_value(self, name: str, *, make: bool = True) -> KeyValue:
         """Open a store, made where there is none."""
         self._there()
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name!r}.")
-        return self._broker.stores.setdefault(name, _Store(expiry_s))
+        return self._broker.stores.setdefault(name, _Store())
 
     def _subscribe(self, subject: str, pattern: tuple[str, ...], take: Callable[[Message], None]) -> _Subscription:
         self._there()

@@ -211,7 +211,7 @@ class JetStreamTransport(QueueTransport):
         parts = [await self._connection.subscribe(each, take) for each in (subject, f"{subject}.>")]
         return _Subscription(subject, parts)
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
+    async def key_value(self, name: str, *, make: bool = True) -> KeyValue:
         """Open a store, made where there is none."""
         self._connection.require()
         storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
@@ -222,7 +222,7 @@ class JetStreamTransport(QueueTransport):
             except BucketNotFoundError:
                 if not make:
                     raise QueueError("NOT_FOUND", f"There is no store {name!r}.") from None
-                config = KeyValueConfig(name, ttl=expiry_s, storage=storage, replicas=self._options.replicas)
+                config = KeyValueConfig(name, storage=storage, replicas=self._options.replicas)
                 return JetStreamKeyValue(await stream.create_key_value(config))
         except (Error, TimeoutError) as error:
             raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None

@@ -8,10 +8,9 @@ from math import ceil
 from sie_core.cluster.messages.configs import ConfigState
 from sie_core.cluster.messages.health import ModelReport, Vitals, WorkerReport
 from sie_core.cluster.messages.work import batch_bytes
+from sie_core.cluster.queue.subjects import ANY_PROFILE
 from sie_core.cluster.sidecar.load import Load
 from sie_core.settings import Settings
-
-ANY_PROFILE = "any"
 
 
 def most_cost(settings: Settings) -> int:

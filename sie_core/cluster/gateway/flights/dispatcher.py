@@ -20,7 +20,7 @@ from sie_core.cluster.messages.work import (
     batch_bytes,
     encode_offered,
 )
-from sie_core.cluster.queue.broker import STORES_NOTHING, Make, ensure_queue, open_transport
+from sie_core.cluster.queue.broker import Make, ensure_queue, open_transport
 from sie_core.cluster.queue.payloads.fetching import Fetcher
 from sie_core.cluster.queue.payloads.holding import Holder
 from sie_core.cluster.queue.payloads.store import PayloadStore
@@ -109,7 +109,7 @@ class Dispatcher:
             return None
         if self._unstored_at - self._unstored_since < UNSTORED_S:
             return None  # one may be lost, or stored late
-        return f"{STORES_NOTHING}: {self._unstored} Where its disk was full, make room and start it again."
+        return f"the broker stores no work: {self._unstored} Where its disk was full, make room and start it again."
 
     async def open(self) -> None:
         """Connect, however long that takes.

@@ -102,22 +102,18 @@ class Shelf:
 class Store:
     """A key-value store."""
 
-    def __init__(self, expiry_s):
-        self.expiry_s = expiry_s
+    def __init__(self):
         self.values = {}
         self._numbers = itertools.count(1)
 
     def get(self, key):
         """Return value and revision, None where there is none."""
-        value, revision, written = self.values.get(key, (None, 0, 0.0))
-        if value is None or (self.expiry_s is not None and time.monotonic() - written >= self.expiry_s):
-            return None
-        return value, revision
+        return self.values.get(key)
 
     def put(self, key, value):
         """Write and return the revision."""
         revision = next(self._numbers)
-        self.values[key] = (value, revision, time.monotonic())
+        self.values[key] = (value, revision)
         return revision
 
 

@@ -113,10 +113,6 @@ class ShelfKeyValue:
     async def delete(self, key):
         self._store.values.pop(key, None)
 
-    async def entries(self, prefix=""):
-        keys = [key for key in self._store.values if not prefix or key == prefix or key.startswith(prefix + ".")]
-        return [Entry(key, *found) for key in keys if (found := self._store.get(key)) is not None]
-
 
 class ShelfTransport:
     max_payload = 1 << 20
@@ -197,11 +193,11 @@ class ShelfTransport:
         subject = f"reply.{secrets.token_hex(12)}"
         return self._listen(subject, (subject, subject + ".>"), on_message)
 
-    async def key_value(self, name, *, expiry_s=None, make=True):
+    async def key_value(self, name, *, make=True):
         self._there()
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name}.")
-        return ShelfKeyValue(self._broker.stores.setdefault(name, Store(expiry_s)))
+        return ShelfKeyValue(self._broker.stores.setdefault(name, Store()))
 
     def _listen(self, subject, patterns, take):
         self._there()
