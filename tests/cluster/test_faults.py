@@ -12,17 +12,20 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
 
+from sie_core.cluster.gateway.flights import dispatcher
 from sie_core.cluster.ipc.framing import FrameStream, Kind
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.frames import decode
 from sie_core.cluster.messages.requests import pack_item, pack_shared
 from sie_core.cluster.messages.work import WorkHead, decode_work, encode_work
-from sie_core.cluster.queue.subjects import dead_queue, needed_subject, work_subject
+from sie_core.cluster.queue.subjects import cancel_subject, dead_queue, needed_subject, work_subject
 from sie_core.contracts import ConsumerSettings, Delivery, InferenceRequest, Item, Message, Work
+from sie_core.defaults.in_process_queue import InProcessTransport
 from sie_core.serving.listening import ListenError
 from tests.cluster.in_process import Cluster, running
 
@@ -128,6 +131,46 @@ async def test_a_client_that_leaves_has_its_work_called_off(held: Held) -> None:
     assert await cluster.transport.backlog(QUEUE) == {}
     assert "wanted" in held.ran()
     assert not [text for text in held.ran() if text.endswith(" 99")]
+
+
+@pytest.mark.parametrize("sidecars_are_late", [False, True])
+async def test_what_ends_while_the_broker_is_away_is_cancelled_once_it_is_back(
+    held: Held, monkeypatch: pytest.MonkeyPatch, sidecars_are_late: bool
+) -> None:
+    """Also at sidecars that are connected again later than the gateway."""
+    monkeypatch.setattr(dispatcher, "SIDECARS_S", 0.2)
+    first = held.ask("first")
+    await held.until_at_work()
+    left = [held.ask(f"never wanted {number}") for number in range(32)]
+    cluster = held.cluster
+    await cluster.until(lambda: cluster.sidecar.in_flight == 33)
+    transport = cast("InProcessTransport", cluster.dispatcher.transport)
+    transport._state = "reconnecting"
+    for each in left:
+        each.cancel()
+    await cluster.until(lambda: len(cluster.dispatcher._flights) == 1)
+    hears = next(each for each in transport._broker.subscriptions if each.subject == cancel_subject("_default"))
+    if sidecars_are_late:
+        transport._broker.subscriptions.remove(hears)
+        asyncio.get_running_loop().call_later(0.1, transport._broker.subscriptions.append, hears)
+    transport._state = "connected"
+    cluster.dispatcher._changed("connected")
+    await cluster.until(lambda: cluster.sidecar.in_flight == 1)
+    held.hold.unlink()
+    assert (await first).status_code == 200
+    assert held.ran() == {"first"}
+    assert await cluster.transport.backlog(QUEUE) == {}
+
+
+async def test_of_what_ends_while_the_broker_is_away_a_bounded_number_is_remembered(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "MOST_MISSED", 2)
+    carrying = held.cluster.dispatcher
+    cast("InProcessTransport", carrying.transport)._state = "reconnecting"
+    for number in range(3):
+        await carrying._cancel("_default", f"_INBOX.{number}", [])
+    assert list(carrying._missed) == ["_INBOX.1", "_INBOX.2"]
 
 
 async def test_a_deadline_ends_the_work_too(held: Held) -> None:
