@@ -41,7 +41,7 @@ STORE_GRACE_S = 0.2
 """A deadline that passes while a slice is stored is told as such, by the flight's own timer."""
 CLOSE_S = 2.0
 MOST_MISSED = 4096
-"""Requests that ended while the broker was away and are remembered, so that their slices are cancelled once it is back."""
+"""Requests that ended while the broker was away and are remembered, to be cancelled once it is back."""
 SIDECARS_S = 3.0
 """After which they are cancelled once more: sidecars that the broker has lost too are connected again by then."""
 REPLY_BYTES = 8

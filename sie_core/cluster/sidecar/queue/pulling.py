@@ -18,7 +18,7 @@ from sie_core.cluster.queue.subjects import (
     work_consumer,
     work_queue,
 )
-from sie_core.cluster.sidecar.queue.credit import credit_of_pull
+from sie_core.cluster.sidecar.queue.credit import FIRST, Credit
 from sie_core.cluster.sidecar.queue.placing import Placing
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import Delivery, Message, Pull, QueueError, QueueTransport
@@ -43,6 +43,7 @@ class Pulls:
         on_delivery: Takes each delivery and the pull it came by.
         placing: Says which keys are pulled.
         held: Counts what is held of each pull.
+        credit: Gives pulls more than the first.
         on_change: Called when other keys are pulled, or other keys are behind.
     """
 
@@ -53,13 +54,13 @@ class Pulls:
         on_delivery: Callable[[Delivery, Pull], None],
         placing: Placing,
         held: Callable[[], Mapping[Pull, int]],
+        credit: Credit,
         on_change: Callable[[], None],
     ) -> None:
         self._transport, self._settings, self._on_delivery = transport, settings, on_delivery
-        self._placing, self._held, self._on_change = placing, held, on_change
+        self._placing, self._held, self._credit, self._on_change = placing, held, credit, on_change
         self._queue = work_queue(settings.pool)
         self._place_of_all = token(settings.pool), token(settings.bundle)
-        self._credit = credit_of_pull(settings)
         self._wanted: dict[str, float] = {}
         """When each key was last asked for, the one asked for longest ago first."""
         self._pulls: dict[str, Pull] = {}
@@ -187,7 +188,7 @@ class Pulls:
                 consumer.queue,
                 consumer.name,
                 lambda delivery: self._take(work, delivery, pull),
-                credit=self._credit,
+                credit=FIRST,
             )
         except QueueError as error:
             log.warning("the work of %s cannot be pulled, it is tried again: %s", work, error)
@@ -198,13 +199,16 @@ class Pulls:
             await pull.close()
             return
         self._pulls[work] = pull
+        self._credit.open(pull)
 
     def _take(self, work: str, delivery: Delivery, pull: Pull) -> None:
         self._delivered[work] += 1
         self._on_delivery(delivery, pull)
 
     def _close(self, work: str) -> None:
-        self._tasks.start(self._pulls.pop(work).close())
+        pull = self._pulls.pop(work)
+        self._credit.close(pull)
+        self._tasks.start(pull.close())
 
     def _is_missing(self, work: str) -> bool:
         return self._taking and work in self.pulled and work not in self._pulls
