@@ -150,7 +150,7 @@ class KeyValue(Protocol):
 
     A key is tokens of letters, digits, `_`, `-` and `=`, joined by `.`.
 
-    An entry expires when its store's expiry has passed since its last write. Methods raise `QueueError`.
+    Methods raise `QueueError`.
     """
 
     async def get(self, key: str) -> Entry | None:
@@ -172,10 +172,6 @@ class KeyValue(Protocol):
 
     async def delete(self, key: str) -> None:
         """Remove an entry; a missing entry is no error."""
-        ...
-
-    async def entries(self, prefix: str = "") -> list[Entry]:
-        """List the entries whose keys are `prefix` or begin with `prefix.`; all of them without one."""
         ...
 
 
@@ -246,9 +242,7 @@ class QueueTransport(Protocol):
         """
         ...
 
-    async def pull(
-        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int, priority: int = 0
-    ) -> Pull:
+    async def pull(self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int) -> Pull:
         """Pull from a consumer.
 
         Args:
@@ -256,7 +250,6 @@ class QueueTransport(Protocol):
             consumer: Declared before.
             on_delivery: Takes each message.
             credit: Messages that may come; more by `Pull.add_credit`.
-            priority: 0 to 9: as long as one with a smaller number has credit, those with a larger one get nothing.
 
         Raises:
             QueueError: `NOT_FOUND`.
@@ -293,7 +286,7 @@ class QueueTransport(Protocol):
         """
         ...
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
+    async def key_value(self, name: str, *, make: bool = True) -> KeyValue:
         """Open a store; create it if it does not exist. With `make`, also raise its number of copies to the one wanted.
 
         Raises:

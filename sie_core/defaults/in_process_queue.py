@@ -1,6 +1,6 @@
 """The transport `memory://NAME`: a broker inside the process, for tests and for a cluster of one process.
 
-It keeps the rules of a real one: bounds, duplicates, ages, redelivery, credit and priority. It lives as long as its
+It keeps the rules of a real one: bounds, duplicates, ages, redelivery and credit. It lives as long as its
 factory.
 """
 
@@ -173,7 +173,7 @@ class _Broker:
         return True
 
     def dispatch(self, queue: _Queue) -> None:
-        """Deliver waiting messages to consumers with credit: smallest priority number first, in turn among equals."""
+        """Deliver waiting messages to consumers with credit, in turn."""
         for consumer in queue.consumers.values():
             for sequence, held in list(queue.held.items()):
                 if len(consumer.in_flight) >= consumer.settings.max_in_flight:
@@ -183,7 +183,7 @@ class _Broker:
                 willing = [pull for pull in consumer.pulls if pull.credit > 0]
                 if not willing:
                     break
-                pull = min(willing, key=lambda each: each.priority)
+                pull = willing[0]
                 consumer.pulls.remove(pull)
                 consumer.pulls.append(pull)
                 self._deliver(queue, consumer, pull, sequence, held)
@@ -239,12 +239,10 @@ class _Delivered(Delivery):
 
 
 class _Pull:
-    def __init__(
-        self, broker: _Broker, queue: _Queue, consumer: _Consumer, take: Callable[[Delivery], None], priority: int
-    ) -> None:
+    def __init__(self, broker: _Broker, queue: _Queue, consumer: _Consumer, take: Callable[[Delivery], None]) -> None:
         self._broker, self._queue, self._consumer, self._take = broker, queue, consumer, take
         self._on_the_way: deque[_Delivered] = deque()
-        self.credit, self.priority = 0, priority
+        self.credit = 0
 
     def add_credit(self, messages: int) -> None:
         if self in self._consumer.pulls:
@@ -285,22 +283,15 @@ class _Subscription:
 
 
 class _Store(KeyValue):
-    def __init__(self, expiry_s: float | None) -> None:
-        self._expiry_s = expiry_s
-        self._entries: dict[str, tuple[Entry, asyncio.TimerHandle | None]] = {}
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
         self._revisions = itertools.count(1)
 
     async def get(self, key: str) -> Entry | None:
-        entry, _ = self._entries.get(checked_key(key), (None, None))
-        return entry
+        return self._entries.get(checked_key(key))
 
     async def put(self, key: str, value: bytes) -> int:
-        await self.delete(key)
-        entry = Entry(key, value, next(self._revisions))
-        timer = None
-        if self._expiry_s is not None:
-            timer = asyncio.get_running_loop().call_later(self._expiry_s, self._entries.pop, key, None)
-        self._entries[key] = (entry, timer)
+        entry = self._entries[checked_key(key)] = Entry(key, value, next(self._revisions))
         return entry.revision
 
     async def compare_and_set(self, key: str, value: bytes, revision: int | None) -> int:
@@ -310,13 +301,7 @@ class _Store(KeyValue):
         return await self.put(key, value)
 
     async def delete(self, key: str) -> None:
-        _, timer = self._entries.pop(checked_key(key), (None, None))
-        if timer is not None:
-            timer.cancel()
-
-    async def entries(self, prefix: str = "") -> list[Entry]:
-        every = (entry for entry, _ in self._entries.values())
-        return [entry for entry in every if not prefix or entry.key == prefix or entry.key.startswith(prefix + ".")]
+        self._entries.pop(checked_key(key), None)
 
 
 class InProcessTransport(QueueTransport):
@@ -379,13 +364,11 @@ class InProcessTransport(QueueTransport):
             stored = error
         asyncio.get_running_loop().call_soon(call, on_stored, stored)
 
-    async def pull(
-        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int, priority: int = 0
-    ) -> _Pull:
+    async def pull(self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int) -> _Pull:
         """Pull from a consumer."""
         self._there()
         puller = self._broker.consumer(queue, consumer)
-        pull = _Pull(self._broker, self._broker.queue(queue), puller, on_delivery, priority)
+        pull = _Pull(self._broker, self._broker.queue(queue), puller, on_delivery)
         puller.pulls.append(pull)
         self._own.append(pull)
         pull.add_credit(credit)
@@ -427,12 +410,12 @@ class InProcessTransport(QueueTransport):
         subject = f"_INBOX.{secrets.token_hex(12)}"
         return self._subscribe(subject, (subject, subject + ".>"), on_message)
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
+    async def key_value(self, name: str, *, make: bool = True) -> KeyValue:
         """Open a store; create it if it does not exist."""
         self._there()
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name!r}.")
-        return self._broker.stores.setdefault(name, _Store(expiry_s))
+        return self._broker.stores.setdefault(name, _Store())
 
     def _subscribe(self, subject: str, pattern: tuple[str, ...], take: Callable[[Message], None]) -> _Subscription:
         self._there()

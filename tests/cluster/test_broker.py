@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from sie_core.cluster.gateway.flights.dispatcher import UNSTORED_S, Dispatcher
 from sie_core.cluster.gateway.metrics import GatewayMetrics
 from sie_core.cluster.queue import broker
-from sie_core.cluster.queue.broker import STORES_NOTHING, declare_queues, ensure_queue, transport_maker
+from sie_core.cluster.queue.broker import declare_queues, ensure_queue, transport_maker
 from sie_core.cluster.queue.subjects import work_queue
 from sie_core.contracts import PluginError, QueueError, QueueFailure, QueueSettings, QueueTransport
 from sie_core.defaults import BUILTINS
@@ -117,7 +117,8 @@ async def test_a_broker_stores_nothing_once_two_slices_apart_were_not_stored_and
     for answer in (1, QueueError("FULL", "no more")):
         assert fail_twice(between=answer) is None
         gateway._judge_broker(1)
-    assert str(fail_twice(between=QueueError("NOT_FOUND", "no leader"))).startswith(f"{STORES_NOTHING}: {lost}")
+    told = str(fail_twice(between=QueueError("NOT_FOUND", "no leader")))
+    assert told.startswith(f"the broker stores no work: {lost}")
     gateway._judge_broker(2)
     assert gateway.note is None
     await gateway.close()

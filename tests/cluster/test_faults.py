@@ -12,17 +12,20 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
 
+from sie_core.cluster.gateway.flights import dispatcher
 from sie_core.cluster.ipc.framing import FrameStream, Kind
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.frames import decode
 from sie_core.cluster.messages.requests import pack_item, pack_shared
-from sie_core.cluster.messages.work import WorkHead, decode_result, decode_work, encode_work
-from sie_core.cluster.queue.subjects import dead_queue, needed_subject, work_subject
+from sie_core.cluster.messages.work import WorkHead, decode_work, encode_work
+from sie_core.cluster.queue.subjects import cancel_subject, dead_queue, needed_subject, work_subject
 from sie_core.contracts import ConsumerSettings, Delivery, InferenceRequest, Item, Message, Work
+from sie_core.defaults.in_process_queue import InProcessTransport
 from sie_core.serving.listening import ListenError
 from tests.cluster.in_process import Cluster, running
 
@@ -130,6 +133,46 @@ async def test_a_client_that_leaves_has_its_work_called_off(held: Held) -> None:
     assert not [text for text in held.ran() if text.endswith(" 99")]
 
 
+@pytest.mark.parametrize("sidecars_are_late", [False, True])
+async def test_what_ends_while_the_broker_is_away_is_cancelled_once_it_is_back(
+    held: Held, monkeypatch: pytest.MonkeyPatch, sidecars_are_late: bool
+) -> None:
+    """Also at sidecars that are connected again later than the gateway."""
+    monkeypatch.setattr(dispatcher, "SIDECARS_S", 0.2)
+    first = held.ask("first")
+    await held.until_at_work()
+    left = [held.ask(f"never wanted {number}") for number in range(32)]
+    cluster = held.cluster
+    await cluster.until(lambda: cluster.sidecar.in_flight == 33)
+    transport = cast("InProcessTransport", cluster.dispatcher.transport)
+    transport._state = "reconnecting"
+    for each in left:
+        each.cancel()
+    await cluster.until(lambda: len(cluster.dispatcher._flights) == 1)
+    hears = next(each for each in transport._broker.subscriptions if each.subject == cancel_subject("_default"))
+    if sidecars_are_late:
+        transport._broker.subscriptions.remove(hears)
+        asyncio.get_running_loop().call_later(0.1, transport._broker.subscriptions.append, hears)
+    transport._state = "connected"
+    cluster.dispatcher._changed("connected")
+    await cluster.until(lambda: cluster.sidecar.in_flight == 1)
+    held.hold.unlink()
+    assert (await first).status_code == 200
+    assert held.ran() == {"first"}
+    assert await cluster.transport.backlog(QUEUE) == {}
+
+
+async def test_of_what_ends_while_the_broker_is_away_a_bounded_number_is_remembered(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "MOST_MISSED", 2)
+    carrying = held.cluster.dispatcher
+    cast("InProcessTransport", carrying.transport)._state = "reconnecting"
+    for number in range(3):
+        await carrying._cancel("_default", f"_INBOX.{number}", [])
+    assert list(carrying._missed) == ["_INBOX.1", "_INBOX.2"]
+
+
 async def test_a_deadline_ends_the_work_too(held: Held) -> None:
     first = held.ask("first")
     await held.until_at_work()
@@ -222,26 +265,17 @@ async def test_a_slice_that_comes_again_to_the_sidecar_that_holds_it_runs_once(h
     assert held.journal.read_text().count('"a text"') == 1
 
 
-async def test_a_slice_that_comes_by_another_sidecar_is_computed_on(held: Held) -> None:
-    """Told to one sidecar while it runs, to another once it has run, and not begun again for either."""
-    work = one_text("a text")
-    first = await Other.connect(held)
-    first.stream.send(Kind.WORK, 1, work)
-    await held.cluster.until(lambda: "a text" in held.ran())
-    first.stream.abort()
-    await held.cluster.until(lambda: held.cluster.intake.in_flight == 0)
-    second = await Other.connect(held)
-    second.stream.send(Kind.WORK, 2, work)
-    await held.until_at_work(1)
-    second.stream.abort()
+async def test_what_a_sidecar_had_that_ended_is_not_computed_on(held: Held) -> None:
+    sidecar = await Other.connect(held)
+    sidecar.stream.send(Kind.WORK, 1, one_text("first"))
+    await held.cluster.until(lambda: "first" in held.ran())
+    sidecar.stream.send(Kind.WORK, 2, one_text("never run"))
+    await held.until_at_work(2)
+    sidecar.stream.abort()
     await held.cluster.until(lambda: held.cluster.intake.in_flight == 0)
     held.hold.unlink()
-    third = await Other.connect(held)
-    third.stream.send(Kind.WORK, 3, work)
-    number, result = await third.next(Kind.RESULT)
-    assert number == 3
-    assert decode_result(result)[0].items == 1
-    assert held.journal.read_text().count('"a text"') == 1
+    assert (await held.ask("another")).status_code == 200
+    assert "never run" not in held.ran()
 
 
 async def test_a_slice_that_is_called_off_as_it_comes_leaves_nothing(held: Held) -> None:

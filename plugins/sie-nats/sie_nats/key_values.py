@@ -8,7 +8,6 @@ from nats.js.errors import (
     KeyDeletedError,
     KeyNotFoundError,
     KeyWrongLastSequenceError,
-    NoKeysError,
 )
 from nats.js.kv import KeyValue as Bucket
 
@@ -56,17 +55,6 @@ class JetStreamKeyValue(KeyValue):
             await self._bucket.delete(key)
         except (Error, TimeoutError) as error:
             raise self._failed(error) from None
-
-    async def entries(self, prefix: str = "") -> list[Entry]:
-        """List the entries whose keys begin with the tokens of `prefix`."""
-        try:
-            keys = await self._bucket.keys()
-        except NoKeysError:
-            return []
-        except (Error, TimeoutError) as error:
-            raise self._failed(error) from None
-        wanted = [key for key in keys if not prefix or key == prefix or key.startswith(prefix + ".")]
-        return [entry for key in wanted if (entry := await self.get(key)) is not None]
 
     def _failed(self, error: Exception) -> QueueError:
         failure: QueueFailure = "NOT_FOUND" if isinstance(error, BucketNotFoundError) else "UNAVAILABLE"

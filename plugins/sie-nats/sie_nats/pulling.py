@@ -14,7 +14,7 @@ from nats.errors import Error
 from sie_core.contracts import Delivery, QueueError
 from sie_nats.client import Arrived
 from sie_nats.connection import Connection
-from sie_nats.streams import GROUP, nanoseconds
+from sie_nats.streams import nanoseconds
 
 LINGER_S = 30.0
 """Seconds for which a request for messages stays at the broker."""
@@ -71,14 +71,13 @@ class JetStreamPull:
         connection: Connection,
         queue: str,
         consumer: str,
-        priority: int,
         take: Callable[[Delivery], None],
         declare_again: Callable[[], Awaitable[None]],
         linger_s: float = LINGER_S,
     ) -> None:
         self._connection, self._take, self._declare_again = connection, take, declare_again
         self._asks = f"$JS.API.CONSUMER.MSG.NEXT.{queue}.{consumer}"
-        self._consumer, self._priority, self._linger_s = consumer, priority, linger_s
+        self._consumer, self._linger_s = consumer, linger_s
         self._inbox = connection.new_inbox()
         self._subscription: Subscription | None = None
         self._numbers = 0
@@ -118,8 +117,6 @@ class JetStreamPull:
             "batch": missing,
             "expires": nanoseconds(self._linger_s),
             "idle_heartbeat": nanoseconds(HEARTBEAT_S),
-            "group": GROUP,
-            "priority": self._priority,
         }
         self._connection.send_soon(self._asks, json.dumps(wish).encode(), f"{self._inbox}.{self._numbers}")
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from sie_core.contracts import ConsumerSettings, QueueSettings
 
-GROUP = "work"
-"""The priority group of every consumer; pulls name it."""
 SPARE_TTL_S = 60
 
 
@@ -58,8 +56,6 @@ def consumer_config(settings: ConsumerSettings) -> dict[str, Any]:
         "max_deliver": settings.max_deliver,
         "max_ack_pending": settings.max_in_flight,
         "inactive_threshold": nanoseconds(settings.idle_s),
-        "priority_policy": "prioritized",
-        "priority_groups": [GROUP],
     }
 
 

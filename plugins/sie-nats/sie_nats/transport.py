@@ -147,7 +147,7 @@ class JetStreamTransport(QueueTransport):
             raise
 
     async def pull(
-        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int, priority: int = 0
+        self, queue: str, consumer: str, on_delivery: Callable[[Delivery], None], *, credit: int
     ) -> JetStreamPull:
         """Pull from a consumer."""
         await self._connection.ask(f"CONSUMER.INFO.{queue}.{consumer}")
@@ -159,7 +159,7 @@ class JetStreamTransport(QueueTransport):
         # A pull expires within the ack wait: a stalled process has none left when its messages are redelivered.
         settings = self._consumers.get((queue, consumer))
         linger_s = LINGER_S if settings is None else max(LEAST_LINGER_S, min(LINGER_S, settings.ack_wait_s))
-        pull = JetStreamPull(self._connection, queue, consumer, priority, on_delivery, declare_again, linger_s)
+        pull = JetStreamPull(self._connection, queue, consumer, on_delivery, declare_again, linger_s)
         await pull.open(credit)
         self._pulls = [each for each in self._pulls if not each.closed] + [pull]
         return pull
@@ -214,7 +214,7 @@ class JetStreamTransport(QueueTransport):
         parts = [await self._connection.subscribe(each, take) for each in (subject, f"{subject}.>")]
         return _Subscription(subject, parts)
 
-    async def key_value(self, name: str, *, expiry_s: float | None = None, make: bool = True) -> KeyValue:
+    async def key_value(self, name: str, *, make: bool = True) -> KeyValue:
         """Open a store; create it if it does not exist. Raise its copies to `SIE_NATS_REPLICAS` if it has fewer."""
         self._connection.require()
         storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
@@ -228,7 +228,7 @@ class JetStreamTransport(QueueTransport):
             except BucketNotFoundError:
                 if not make:
                     raise QueueError("NOT_FOUND", f"There is no store {name!r}.") from None
-                config = KeyValueConfig(name, ttl=expiry_s, storage=storage, replicas=self._options.replicas)
+                config = KeyValueConfig(name, storage=storage, replicas=self._options.replicas)
                 return JetStreamKeyValue(await stream.create_key_value(config))
         except (Error, TimeoutError) as error:
             raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None

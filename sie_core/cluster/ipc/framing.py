@@ -43,9 +43,6 @@ class Kind(IntEnum):
     also sends by itself when other configs are in force."""
     DRAIN = 6
     """To the sidecar: send no more work. It sends the frame back behind the last."""
-    ORPHAN = 7
-    """To the sidecar: a result that another sidecar waited for. The payload is a frame whose head names the slice's id
-    and reply; the result is its section."""
     WAITS = 8
     """To the sidecar: the slice of that number waits for a load, and does not hold up others."""
     GOES_ON = 9

@@ -22,8 +22,6 @@ from sie_core.cluster.local.bundles import local_bundles
 from sie_core.cluster.local.logs import rotate_logs
 from sie_core.cluster.local.programs import CONFIG_HOST, Programs, describe_programs
 from sie_core.cluster.local.table import Table, heard_workers
-from sie_core.cluster.local.watchdog import BrokerWatchdog
-from sie_core.cluster.programs.processes import Program
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import draining_signals
@@ -140,8 +138,7 @@ async def _run(
     try:
         if await _started(programs, making, folder, table, asked):
             on_ready()
-            watchdog = BrokerWatchdog(folder, table.url, table.token)
-            await _watch(table, asked, show, watchdog, programs.broker, folder)
+            await _watch(table, asked, show, folder)
         log.info("draining")
     finally:
         # The gateway answers what is in flight, for which it needs the workers, and they the broker.
@@ -197,19 +194,10 @@ async def _seen(look: Callable[[], Result]) -> Result | None:
         return None
 
 
-async def _watch(
-    table: Table,
-    asked: asyncio.Event,
-    show: Callable[[list[str]], None] | None,
-    watchdog: BrokerWatchdog,
-    broker: Program,
-    folder: Path,
-) -> None:
+async def _watch(table: Table, asked: asyncio.Event, show: Callable[[list[str]], None] | None, folder: Path) -> None:
     while not asked.is_set():
         if show is not None and (lines := await _seen(table.lines)) is not None:
             show(lines)
-        if await _seen(watchdog.is_due):
-            broker.signal(signal.SIGTERM)
         await _seen(partial(rotate_logs, folder))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHOW_S):

@@ -72,8 +72,8 @@ class WorkerReport:
     """Those that are not merely available."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
-    pulled: Mapping[str, int] = field(default_factory=dict)
-    """The subject of each key whose work it pulls, and the priority."""
+    pulled: frozenset[str] = frozenset()
+    """The subjects of the keys whose work it pulls."""
     behind: tuple[str, ...] = ()
     """Those of them whose work waits longer than a load takes."""
     config_hash: str | None = None
@@ -91,7 +91,7 @@ class WorkerReport:
         """What peers go by at once; the rest is measured anew with each heartbeat."""
         models = {name: (model.state, model.loras) for name, model in self.models.items()}
         state = self.up, self.draining, self.saturated, self.resource_pool
-        return *state, self.config_hash, self.config_epoch, models, dict(self.pulled), self.behind
+        return *state, self.config_hash, self.config_epoch, models, self.pulled, self.behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("gpu_count", "held", "queued_cost", "batches"), (int,)),
     **dict.fromkeys(("memory_used_bytes", "memory_total_bytes", "memory_bytes", "config_epoch"), (int, NoneType)),
     **dict.fromkeys(("cost_per_s", "load_s"), (int, float, NoneType)),
-    **dict.fromkeys(("models", "pulled"), (dict,)),
-    **dict.fromkeys(("loras", "behind"), (list,)),
+    **dict.fromkeys(("loras", "pulled", "behind"), (list,)),
+    "models": (dict,),
     "beat_s": (int, float),
     "state": (str,),
 }
@@ -179,6 +179,8 @@ def decode_vitals(payload: bytes) -> Vitals:
 
 def _plain(told: WorkerReport | Vitals) -> dict[str, Any]:
     plain = {name: getattr(told, name) for name in _NAMES[type(told)]}
+    if "pulled" in plain:
+        plain["pulled"] = list(plain["pulled"])
     return plain | {"models": {name: [getattr(each, key) for key in _ROW] for name, each in told.models.items()}}
 
 
@@ -196,11 +198,9 @@ def _read(kind: type[Told], told: Any) -> Told:
     known = {name: _checked(name, told[name]) for name in _NAMES[kind] if name in told}
     for name, row in known.get("models", {}).items():
         known["models"][name] = _model(row)
-    pulled = known.get("pulled", {})
-    if not all(type(priority) is int for priority in pulled.values()):
-        raise FrameError("what a worker pulls has no priority")
-    if "behind" in known:
-        known["behind"] = tuple(each for each in known["behind"] if isinstance(each, str))
+    for name, kind_of in (("pulled", frozenset), ("behind", tuple)):
+        if name in known:
+            known[name] = kind_of(each for each in known[name] if isinstance(each, str))
     try:
         return kind(**known)
     except TypeError as error:

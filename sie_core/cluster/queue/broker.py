@@ -17,9 +17,6 @@ AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
 
-STORES_NOTHING = "the broker stores no work"
-"""How a gateway's problem begins that has the work of no request stored, although the broker is there."""
-
 QUEUE_AGAIN_S = 1.0
 """Between looks for a queue that is not there yet."""
 

@@ -11,6 +11,8 @@ from sie_core.cluster.queue.payloads.offers import Offer
 from sie_core.contracts import Delivery, Pull
 
 REMEMBERED = 4096
+MOST_SHARED = 2
+"""The last delivery of a slice at which it shares the adapter process with others."""
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 4.0
 """Bounds of how long a slice stays at the queue that comes again and fails here."""
 
@@ -41,11 +43,12 @@ class Slice:
 
     @property
     def alone(self) -> bool:
-        """Whether it shares the adapter process with no other: one ended while it was at work.
+        """Whether it shares the adapter process with no other.
 
-        A delivery that comes again counts as one that was at work.
+        Its gateway says so where an adapter process ended with it. A second delivery is mostly work that a worker gave
+        back as it drained; from the third on the slice may be what ends workers together with their sidecars.
         """
-        return self.head.alone or self.delivery.attempt > 1
+        return self.head.alone or self.delivery.attempt > MOST_SHARED
 
 
 @dataclass(slots=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 
 from sie_core.cluster.messages.configs import ConfigState
 from sie_core.cluster.messages.health import ModelReport, Vitals, WorkerReport
 from sie_core.cluster.messages.work import batch_bytes
+from sie_core.cluster.queue.subjects import ANY_PROFILE
 from sie_core.cluster.sidecar.load import Load
 from sie_core.settings import Settings
-
-ANY_PROFILE = "any"
 
 
 def most_cost(settings: Settings) -> int:
@@ -40,7 +38,7 @@ def full_report(
     vitals: Vitals,
     configs: ConfigState,
     load: Load,
-    pulled: Mapping[str, int],
+    pulled: frozenset[str],
     behind: tuple[str, ...],
     *,
     up: bool,

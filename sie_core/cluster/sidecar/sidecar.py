@@ -24,7 +24,6 @@ from sie_core.cluster.sidecar.queue.gateways import Gateways, inbox_of
 from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat
 from sie_core.cluster.sidecar.queue.placing import Placing
 from sie_core.cluster.sidecar.queue.pulling import Pulls
-from sie_core.cluster.sidecar.queue.takeover import Takeover
 from sie_core.cluster.sidecar.reporting import full_report, own_report
 from sie_core.cluster.sidecar.slices import Slices
 from sie_core.contracts import Delivery, Message, Pull, QueueTransport
@@ -66,7 +65,6 @@ class Sidecar:
         """The replies of cancelled requests: their slices may come later than the broadcast."""
         self._open = True
         self._inbox = ""
-        self._takeover = Takeover(transport, lambda reply: self._is_inbox(reply) and reply not in self._cancelled)
         self._gateways = Gateways(transport, settings, self._fell_silent)
         self.assignments = ReadAssignments(read_pools, lambda: self._moved())
         self._resource_pool = partial(self.assignments.pool_of, worker)
@@ -85,15 +83,16 @@ class Sidecar:
         self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
         self.link = Link(
             worker, settings.ipc_socket_path, connections, ping_s, missed_pings,
-            self._up, self._down, self.slices.answered, self._takeover.take,
+            self._up, self._down, self.slices.answered,
             self.slices.waits_for_load, self.slices.dispatch.queued,
             self._connected, self._configured, self._told,
             brings_configs=settings.config_service_url is not None,
         )  # fmt: skip
         self._placing = Placing(settings, worker, lambda: self.report(), self.workers, self.link.load)
         self._pulls = Pulls(
-            transport, settings, self._delivered, self._placing, self.slices.of_pulls, self._heartbeat.soon
-        )
+            transport, settings, self._delivered, self._placing, self.slices.of_pulls, self.slices.credit,
+            self._heartbeat.soon,
+        )  # fmt: skip
         metrics.watch(lambda: len(self.slices), lambda: self.link.up)
 
     @property
@@ -234,9 +233,7 @@ class Sidecar:
         """Say why nobody waits for a slice, where that is so."""
         if head.reply in self._cancelled:
             return "cancelled"
-        if self._gateways.is_silent(head.reply):
-            return "gateway_lost"
-        return "answered" if self._takeover.answered(head.id) else None
+        return "gateway_lost" if self._gateways.is_silent(head.reply) else None
 
     def _is_wanted(self, reply: str) -> bool:
         return reply not in self._cancelled and not self._gateways.is_silent(reply)

@@ -66,7 +66,7 @@ class Slices:
         self._results = Results(
             transport, holder, lambda held: self.holds(held) and is_wanted(held.head.reply), self.drop
         )
-        self._credit = Credit(settings, asyncio.get_running_loop().call_later)
+        self.credit = Credit(settings, asyncio.get_running_loop().call_later)
         self.load = Load(batch_bytes(settings), most_cost(settings), on_saturated)
         self.forwarding = Forwarding(settings, link, Fetcher(transport, store), is_inbox, self, on_lack)
         self.dispatch = self.forwarding.dispatch
@@ -84,7 +84,7 @@ class Slices:
             return
         self._idle.clear()
         held = self._held.add(head, delivery, pull)
-        self._credit.take(pull, head.cost)
+        self.credit.take(pull, head.cost)
         self.load.take(head)
         if delivery.attempt >= self._settings.max_deliver:
             log.error("%s was given to workers %d times; it is refused", head.id, delivery.attempt)
@@ -96,7 +96,7 @@ class Slices:
         """Acknowledge a delivery that is not to be answered, nor held."""
         self._metrics.ended(how)
         delivery.ack()
-        self._credit.give(pull, idle=not self._held)
+        self.credit.give(pull, idle=not self._held)
 
     def answered(self, number: int, frame: bytes) -> None:
         """Take the result of a slice."""
@@ -105,7 +105,7 @@ class Slices:
             self._metrics.items.inc(held.head.items)
             if held.head.offer is None:
                 PACING.answered(len(held.delivery.payload) + len(frame))
-            self._credit.quantum.answered(time.monotonic() - held.since)
+            self.credit.quantum.answered(time.monotonic() - held.since)
             self.finish(held, frame, "answered")
             self.dispatch.ended(held)
 
@@ -203,11 +203,11 @@ class Slices:
         for held in self._held.of_request(head.reply):
             if held.head.id == head.id:
                 if held.pull is pull:
-                    self._credit.give(pull, idle=False)
+                    self.credit.give(pull, idle=False)
                 else:
                     self._give_credit(held)
                     held.credited = False
-                    self._credit.take(pull, head.cost)
+                    self.credit.take(pull, head.cost)
                 held.delivery, held.pull = delivery, pull
                 return True
         return False
@@ -231,7 +231,7 @@ class Slices:
     def _give_credit(self, held: Slice) -> None:
         if not held.credited:
             held.credited = True
-            self._credit.give(held.pull, held.head.cost, idle=not self._held)
+            self.credit.give(held.pull, held.head.cost, idle=not self._held)
 
     def _cancel(self, slices: Sequence[Slice], how: str) -> None:
         """Hold slices no more that nobody waits for."""

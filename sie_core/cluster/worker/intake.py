@@ -20,10 +20,12 @@ from sie_core.cluster.messages.work import WorkHead
 from sie_core.cluster.worker.answering import WorkerBackend, answer
 from sie_core.cluster.worker.configs import Configs
 from sie_core.cluster.worker.loads import Loads
-from sie_core.cluster.worker.orphans import AtWork, Orphans
 from sie_core.cluster.worker.queued import QueuedReports
 from sie_core.cluster.worker.vitals import ToldState
 from sie_core.concurrency.pacing import PACING
+
+Place = tuple[FrameStream, int]
+"""Where a result goes: a connection, and the slice's number there."""
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +76,7 @@ class Intake:
         self._waiting_for: Counter[str] = Counter()
         """Slices that wait for a load, by model."""
         self._telling: asyncio.TimerHandle | None = None
-        self._at_work: dict[tuple[FrameStream, int], AtWork] = {}
-        self._orphans = Orphans()
+        self._at_work: dict[Place, asyncio.Task[Pieces | None]] = {}
         self._loads = Loads(backend, self.tell)
         self._streams: dict[FrameStream, asyncio.Event] = {}
         self._reports = QueuedReports(queued, batch_bytes, lambda: next(iter(self._streams), None))
@@ -156,8 +157,8 @@ class Intake:
 
     def abandon(self) -> int:
         """Cancel what is at work; the connections end, and the sidecar hands it to others."""
-        for work in self._at_work.values():
-            _cancel(work)
+        for task in self._at_work.values():
+            task.cancel()
         return len(self._at_work)
 
     def _opened(self, stream: FrameStream) -> None:
@@ -169,14 +170,13 @@ class Intake:
             stream.send(Kind.DRAIN, 0)
         if len(self._streams) == 1:
             self._reports.begin()
-            self._orphans.tell_all(stream)
 
     def _frame(self, stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
         if kind is Kind.WORK:
             self._take(stream, number, payload)
         elif kind is Kind.CANCEL:
-            if (work := self._at_work.get((stream, number))) is not None:
-                _cancel(work)
+            if (task := self._at_work.get((stream, number))) is not None:
+                task.cancel()
         elif kind is Kind.PING:
             self.worker = payload.decode("utf-8", "replace")[:MOST_NAME] or None
             self._state.tell_by(stream)
@@ -194,58 +194,51 @@ class Intake:
         return b"" if self._configs is None else write_config_state(self._configs.state)
 
     def _take(self, stream: FrameStream, number: int, frame: bytes) -> None:
-        """Have a slice answered; one that is computed already, for a sidecar that has gone, is not begun again."""
+        """Have a slice answered."""
         self._reports.came(len(frame))
-        work = self._orphans.take(frame) if self._orphans else None
-        if work is None:
-            work = AtWork(frame, None)
-            work.task = asyncio.get_running_loop().create_task(self._answer(work))
-            # A task that is cancelled before it begins ends without a line of its own.
-            work.task.add_done_callback(partial(self._ended, work))
-        elif work.result is not None:
-            stream.send(Kind.RESULT, number, *work.result)
-            return
-        work.to = stream, number
-        self._at_work[work.to] = work
+        place = stream, number
+        task = self._at_work[place] = asyncio.get_running_loop().create_task(self._answer(place, frame))
+        # A task that is cancelled before it begins ends without a line of its own.
+        task.add_done_callback(partial(self._ended, place, len(frame)))
         self._idle.clear()
 
-    async def _answer(self, work: AtWork) -> Pieces | None:
+    async def _answer(self, place: Place, frame: bytes) -> Pieces | None:
         try:
-            return await answer(self._backend, work.frame, partial(self._waiting, work), self.worker)
+            return await answer(self._backend, frame, partial(self._waiting, place), self.worker)
         except FrameError as error:
             log.error("a slice that names nobody is dropped: %s", error)
             return None
 
-    def _ended(self, work: AtWork, task: asyncio.Task[Pieces | None]) -> None:
+    def _ended(self, place: Place, size: int, task: asyncio.Task[Pieces | None]) -> None:
         result = None
         if not task.cancelled():
             if (error := task.exception()) is None:
                 result = task.result()
             else:
                 log.error("a slice has no answer", exc_info=error)
-        if work.to is None:
-            self._orphans.finish(work, result, next(iter(self._streams), None))
-            return
-        stream, number = work.to
         self._reports.ended()
         if result is not None:
-            PACING.answered(len(work.frame) + size_of(result))
+            stream, number = place
+            PACING.answered(size + size_of(result))
             stream.send(Kind.RESULT, number, *result)
-        self._remove(work.to)
+        del self._at_work[place]
+        if not self._at_work:
+            self._idle.set()
 
     @contextlib.contextmanager
-    def _waiting(self, work: AtWork, head: WorkHead) -> Iterator[bool]:
+    def _waiting(self, place: Place, head: WorkHead) -> Iterator[bool]:
         """Tell the sidecar that a slice waits for a load, and when it does no more; False where too many do."""
         if self._waiting_for[head.model] >= self._most_waiting:
             yield False
             return
+        stream, number = place
         self._waiting_for[head.model] += 1
-        _tell(work, Kind.WAITS)
+        stream.send(Kind.WAITS, number)
         try:
             yield True
         finally:
             self._waiting_for[head.model] -= 1
-            _tell(work, Kind.GOES_ON)
+            stream.send(Kind.GOES_ON, number)
             self._tell_soon()
 
     def _tell_soon(self) -> None:
@@ -253,32 +246,14 @@ class Intake:
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(TELL_S, self.tell)
 
-    def _remove(self, place: tuple[FrameStream, int]) -> None:
-        del self._at_work[place]
-        if not self._at_work:
-            self._idle.set()
-
     def _closed(self, stream: FrameStream) -> None:
-        """Keep what came by a connection that has ended for the sidecar that comes next; a drain waits for none."""
+        """Cancel what came by a connection that has ended: the broker gives it to another. A drain waits for none."""
         self._state.leave(stream)
         drained = self._streams.pop(stream, None)
         if drained is not None:
             drained.set()
         if self._configs is not None:
             self._configs.forget(stream)
-        for place, work in [each for each in self._at_work.items() if each[0][0] is stream]:
-            if self._open and self._orphans.add(work):
-                self._remove(place)
-            else:
-                _cancel(work)
-
-
-def _tell(work: AtWork, kind: Kind) -> None:
-    if work.to is not None:
-        stream, number = work.to
-        stream.send(kind, number)
-
-
-def _cancel(work: AtWork) -> None:
-    if work.task is not None:
-        work.task.cancel()
+        for (came_by, _), task in self._at_work.items():
+            if came_by is stream:
+                task.cancel()

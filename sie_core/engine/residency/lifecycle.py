@@ -81,7 +81,7 @@ class Lifecycle:
         """
         record = self._current(self.registry.of(resolved))
         if (loaded := record.ready()) is not None:
-            if record.told:
+            if record.awaited:
                 record.came_back()
             return loaded, loaded.leases.acquire()
         self._begin(record, waited=False)

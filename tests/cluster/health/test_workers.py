@@ -20,7 +20,7 @@ from sie_core.contracts import Message
 MODELS = {"org/a": ModelReport("loaded", 1 << 30, 2.5, ("x", "y"), 77), "org/b": ModelReport("failed")}
 REPORT = WorkerReport(
     "w1", "_default", "default", "team", "l4-spot", "l4", 2, up=True, held=3, queued_cost=77, cost_per_s=1e6,
-    models=MODELS, memory_used_bytes=5, memory_total_bytes=9, pulled={"sie.work.x": 3}, config_hash="h",
+    models=MODELS, memory_used_bytes=5, memory_total_bytes=9, pulled=frozenset({"sie.work.x"}), config_hash="h",
     config_epoch=4, url="http://127.0.0.1:1", beat_s=2.0,
 )  # fmt: skip
 
@@ -37,7 +37,7 @@ def test_reports_and_vitals_are_read_as_they_were_written() -> None:
 
 
 def test_a_worker_with_a_thousand_keys_is_heard_of() -> None:
-    pulled = {work_subject(f"organisation/model-{number}", "_default", "default"): 1 for number in range(1000)}
+    pulled = frozenset(work_subject(f"organisation/model-{number}", "_default", "default") for number in range(1000))
     report = replace(REPORT, pulled=pulled, models={f"org/model-{n}": ModelReport("loaded") for n in range(256)})
     frame = encode_beat(report)
     assert decode_beat(frame).report == report

@@ -41,7 +41,7 @@ ITEM: bytes = msgpack.packb({"text": "a", "metadata": {"b": [1, None]}})
 HEAD = WorkHead("r", 0, 1, 1, "encode", MODEL, b"k" * 16, 0, 1, 1, "_INBOX.a.1")
 RESULT = ResultHead("r", 0, 1, 1, timing={"total_ms": 1.0}, usage={"input_tokens": 1}, ignored_options=("a",))
 REPORT = WorkerReport(
-    "w", "_default", "default", models={MODEL: ModelReport("loaded", 1, 0.5, ("a",))}, pulled={"s": 0}
+    "w", "_default", "default", models={MODEL: ModelReport("loaded", 1, 0.5, ("a",))}, pulled=frozenset({"s"})
 )
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=9) | st.binary()
 ANYTHING = st.recursive(

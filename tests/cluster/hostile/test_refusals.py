@@ -46,7 +46,7 @@ WRONG_BEATS: tuple[dict[str, Any], ...] = (
     {"models": {"a": ["loaded"]}},
     {"models": {"a": ["happy", None, None, [], 0]}},
     {"models": {"a": ["loaded", None, None, [1], 0]}},
-    {"pulled": {"a": "first"}},
+    {"pulled": {"a": 0}},
 )
 DEEP = b"\x81\xa1a" * 5_000 + b"\x80"
 ENDLESS = b"\xdd\xff\xff\xff\xff"

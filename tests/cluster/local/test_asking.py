@@ -13,7 +13,6 @@ from sie_core.cluster.local.asking import ask
 from sie_core.cluster.local.programs import Programs
 from sie_core.cluster.local.table import Table
 from sie_core.cluster.local.up import workers_up
-from sie_core.cluster.local.watchdog import BrokerWatchdog
 from sie_core.cluster.programs.processes import Program
 
 CUT = {
@@ -81,7 +80,7 @@ async def test_an_answer_that_nobody_foresaw_ends_no_cluster(tmp_path: Path, cap
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
         writer.close()
         looks += 1
-        if looks == 3:  # of the table and of the broker's watchdog, each second
+        if looks == 3:  # of the table, each second
             asked.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -89,7 +88,7 @@ async def test_an_answer_that_nobody_foresaw_ends_no_cluster(tmp_path: Path, cap
     table = Table(Programs(down, down, down, (), {}, lambda: asyncio.sleep(0)), url)
     shown: list[list[str]] = []
     async with asyncio.timeout(60):
-        await up._watch(table, asked, shown.append, BrokerWatchdog(tmp_path, url), down, tmp_path)
+        await up._watch(table, asked, shown.append, tmp_path)
     server.close()
     assert caplog.text.count("the cluster could not be looked at; it goes on") >= 3
     assert shown == []

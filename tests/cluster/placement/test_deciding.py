@@ -20,7 +20,7 @@ def peer(name: str, models: int = 0, pulled: Sequence[str] = (), **own: ModelRep
     """A worker with some models, and with those of `own` by the last part of their names."""
     told = {f"org/{name}-{number}": ModelReport("loaded") for number in range(models)}
     told |= {f"org/{model}": report for model, report in own.items()}
-    return Peer(WorkerReport(name, "_default", "default", up=True, models=told, pulled=dict.fromkeys(pulled, 0)))
+    return Peer(WorkerReport(name, "_default", "default", up=True, models=told, pulled=frozenset(pulled)))
 
 
 def takes(deciding: Placement, now: float, *peers: Peer) -> bool:

@@ -43,7 +43,7 @@ class Worker:
     """When each is loaded; those used last come last."""
     loras: dict[tuple[str, str], None] = field(default_factory=dict)
     """Models and LoRA adapters of them, those used last last."""
-    pulled: dict[str, int] = field(default_factory=dict)
+    pulled: frozenset[str] = frozenset()
     backlogs: Behind = field(default_factory=Behind)
     delivered: Counter[str] = field(default_factory=Counter)
     """By key what it was given since the last look."""
@@ -65,7 +65,7 @@ class Worker:
     def report(self, now: float) -> WorkerReport:
         states = {name: "loaded" if now >= at else "loading" for name, at in self.models.items()}
         return WorkerReport(
-            self.name, "_default", "default", up=True, beat_s=BEAT_S, pulled=dict(self.pulled), behind=self.behind,
+            self.name, "_default", "default", up=True, beat_s=BEAT_S, pulled=self.pulled, behind=self.behind,
             models={
                 name: ModelReport(
                     state, SIZE, held=self.held[name],
@@ -170,7 +170,7 @@ class World:
                 self.workers[to].heard[report.worker] = at, report
         for worker in self.workers.values():
             decision = worker.placement.decide(self.now, list(self.demand), worker.peers(self.now), worker.still)
-            worker.pulled = dict(decision.pulls)
+            worker.pulled = decision.pulls
             for wish in decision.loads:
                 self._load(worker, wish.model)
         self._serve()

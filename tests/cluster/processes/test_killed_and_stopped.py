@@ -23,8 +23,6 @@ from tests.soak.faults.cluster import (
     SHORT,
     Struck,
     another_gateway,
-    healthy_workers,
-    role_of,
     struck,
     until,
 )
@@ -129,23 +127,6 @@ def test_the_work_of_a_gateway_that_fell_silent_is_dropped(cluster: Struck) -> N
         until(lambda: cluster.backlog() == OCCUPYING, "nothing of that gateway is in the queue")
     until(lambda: cluster.backlog() == 0, "an empty queue")
     assert [text for text in cluster.ran() if text.startswith("silent")] == []
-
-
-def test_a_sidecar_that_is_started_again_takes_over_what_its_worker_computes(patient: Struck) -> None:
-    """The answer is there before the ack wait is over, and was computed once."""
-    url, hold, journal = f"{patient.server.url}/v1/encode/{MODEL}", patient.folder / "hold", patient.folder / "journal"
-    with ThreadPoolExecutor(1) as pool:
-        hold.touch()
-        asked = pool.submit(httpx.post, url, json={"items": [{"text": "taken over"}]}, timeout=BOUND_S)
-        until(lambda: "taken over" in journal.read_text(), "the run")
-        for process in patient.processes():
-            if role_of(process) == "sidecar":
-                process.kill()
-        until(lambda: healthy_workers(patient.server.url) == 0, "no worker")
-        until(patient.whole, "the workers with other sidecars")
-        hold.unlink()
-        assert asked.result(BOUND_S).status_code == 200
-    assert journal.read_text().count("taken over") == 1
 
 
 def test_the_work_of_a_worker_that_stands_still_goes_to_another_though_its_sidecar_goes_on(patient: Struck) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sie_core.cluster.sidecar.queue.credit import RECENT, STEP, Credit, Quantum, credit_of_pull
+from sie_core.cluster.sidecar.queue import credit as credits_
+from sie_core.cluster.sidecar.queue.credit import FIRST, RECENT, STEP, Credit, Quantum, credit_of_pull
 from sie_core.cluster.sidecar.reporting import most_cost
 from sie_core.settings import Settings
 
@@ -74,9 +75,22 @@ def test_a_least_above_the_most_counts() -> None:
     assert Quantum(0.02, 0.01, 1.0).seconds == 0.02
 
 
+def working(credit: Credit, slices: int = 0, cost: int = 1) -> Pull:
+    """A pull that has used up all its credit, of which so many slices are at work."""
+    pull = Pull()
+    credit.open(pull)
+    for _ in range(max(1, slices)):
+        credit.take(pull, cost)
+    if not slices:
+        credit.give(pull, cost, idle=True)
+    pull.credit = pull.requests = 0
+    return pull
+
+
 def test_credit_is_gathered_for_a_quantum_and_each_pull_asks_once() -> None:
-    time, pulls = Time(), (Pull(), Pull())
+    time = Time()
     credit = Credit(SETTINGS, time.later)
+    pulls = working(credit), working(credit)
     for pull in (*pulls, pulls[0]):
         credit.give(pull, idle=False)
     time.pass_by(0.0019)
@@ -89,7 +103,7 @@ def test_credit_is_gathered_for_a_quantum_and_each_pull_asks_once() -> None:
 
 
 def test_where_several_have_work_each_has_its_share_of_the_cost_and_a_batch_of_slices_at_least() -> None:
-    time, flood, other = Time(), Pull(), Pull()
+    time = Time()
     credit, cost = Credit(SETTINGS, time.later), most_cost(SETTINGS) // 4
 
     def answered(pull: Pull, cost: int, times: int) -> None:
@@ -97,13 +111,12 @@ def test_where_several_have_work_each_has_its_share_of_the_cost_and_a_batch_of_s
             credit.give(pull, cost, idle=False)
         time.pass_by(1.0)
 
-    for _ in range(8):  # all that it had
-        credit.take(flood, cost)
+    flood = working(credit, 8, cost)  # all that it had
     answered(flood, cost, 1)
     assert flood.credit == 1  # it is alone
     credit.take(flood, cost)
     flood.credit = 0
-    credit.take(other, 1)
+    other = working(credit, 1)
     answered(flood, cost, 4)
     assert flood.credit == 0  # four are held still, a batch's worth, and more than half of the cost
     answered(flood, cost, 1)
@@ -113,11 +126,10 @@ def test_where_several_have_work_each_has_its_share_of_the_cost_and_a_batch_of_s
 
 
 def test_a_pull_that_has_less_than_its_share_has_all_its_credit_back() -> None:
-    time, small, large = Time(), Pull(), Pull()
+    time = Time()
     credit = Credit(SETTINGS, time.later)
-    credit.take(large, most_cost(SETTINGS))
-    for _ in range(8):
-        credit.take(small, 1)
+    working(credit, 1, most_cost(SETTINGS))
+    small = working(credit, 8)
     for _ in range(3):
         credit.give(small, 1, idle=False)
     time.pass_by(1.0)
@@ -125,8 +137,9 @@ def test_a_pull_that_has_less_than_its_share_has_all_its_credit_back() -> None:
 
 
 def test_an_idle_sidecar_gives_all_credit_back_at_once() -> None:
-    time, pull, other = Time(), Pull(), Pull()
+    time = Time()
     credit = Credit(SETTINGS, time.later)
+    pull, other = working(credit), working(credit)
     credit.give(other, idle=False)
     credit.give(pull, idle=True)
     assert (pull.credit, other.credit) == (1, 1)
@@ -135,8 +148,59 @@ def test_an_idle_sidecar_gives_all_credit_back_at_once() -> None:
 
 
 def test_half_of_a_pulls_credit_waits_for_no_quantum() -> None:
-    pull, credit = Pull(), Credit(SETTINGS, Time().later)
+    credit = Credit(SETTINGS, Time().later)
+    pull = working(credit)
     for given in range(credit_of_pull(SETTINGS)):
         assert pull.credit == 4 * (given // 4)
         credit.give(pull, idle=False)
     assert (pull.credit, pull.requests) == (8, 2)
+
+
+def test_a_pull_has_credit_for_one_message_until_that_has_told_what_they_cost() -> None:
+    credit, new = Credit(SETTINGS, Time().later), Pull(FIRST)
+    credit.open(new)
+    credit.give(working(credit, 1), 1, idle=True)
+    assert new.credit == FIRST
+    new.credit = 0  # it came, and nobody waits for it
+    credit.give(new, idle=True)
+    assert new.credit == FIRST
+    new.credit = 0
+    credit.take(new, 100)
+    assert new.credit == credit_of_pull(SETTINGS) - FIRST
+
+
+def test_of_large_messages_all_pulls_together_bring_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each at least one, so that none stands still; there is room again as they are answered."""
+    picture = 400_000
+    monkeypatch.setattr(credits_, "MOST_COST", 10 * picture)
+    time = Time()
+    credit = Credit(SETTINGS, time.later)
+    pulls = [Pull(FIRST) for _ in range(20)]
+    at_work: list[Pull] = []
+    for pull in pulls:
+        credit.open(pull)
+
+    def deliver() -> None:
+        while willing := [pull for pull in pulls if pull.credit]:
+            for pull in willing:
+                pull.credit -= 1
+                credit.take(pull, picture)
+                at_work.append(pull)
+
+    deliver()
+    assert set(at_work) == set(pulls)
+    assert 20 <= len(at_work) < 30
+    for _ in range(100):
+        credit.give(at_work.pop(0), picture, idle=False)
+        time.pass_by(1.0)
+        deliver()
+        assert set(at_work) == set(pulls)
+        assert len(at_work) < 30
+
+
+def test_a_slice_that_is_fetched_counts_as_one_that_fills_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    credit = Credit(SETTINGS, Time().later)
+    credit.open(pull := Pull(FIRST))
+    pull.credit = 0
+    credit.take(pull, 1 << 30)
+    assert pull.credit == credit_of_pull(SETTINGS) - FIRST

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sie_core.cluster.sidecar.adapter.dispatching import Dispatch
-from sie_core.cluster.sidecar.held import Slice
+from sie_core.cluster.sidecar.held import MOST_SHARED, Slice
 from sie_core.settings import Settings
 from tests.cluster.sidecar.slices import slice_of
 
@@ -80,8 +80,20 @@ def test_slices_that_are_delivered_again_while_they_wait_here_need_not_run_alone
     waiting = [slice_of(number) for number in (2, 3)]
     for each in waiting:
         dispatch.take(each)
-        each.delivery = slice_of(0, attempt=2).delivery
+        each.delivery = slice_of(0, attempt=MOST_SHARED + 1).delivery
     dispatch.queued(1, 0.0)
     assert sent == [first, *waiting]
     dispatch.take(later := slice_of(4))
     assert sent[-1] is later
+
+
+def test_what_another_worker_gave_back_shares_the_adapter_process_and_what_comes_a_third_time_does_not() -> None:
+    """Else each of the slices that a worker gives back as it drains would wait for an adapter process without work."""
+    sent: list[Slice] = []
+    dispatch = Dispatch(Settings(), sent.append)
+    given_back = [slice_of(number, attempt=2) for number in range(48)]
+    for each in given_back:
+        dispatch.take(each)
+    assert sent == given_back
+    dispatch.take(slice_of(48, attempt=MOST_SHARED + 1))
+    assert sent == given_back

@@ -32,7 +32,7 @@ async def test_an_adapter_process_that_nobody_reaches_is_told_in_the_log(
     handler = Told()
     logging.getLogger(link.__name__).addHandler(handler)
     path = tmp_path / "nobody.sock"
-    running = asyncio.create_task(Link("w1", path, 1, 1.0, 3.0, *[nothing] * 9, brings_configs=False).run())
+    running = asyncio.create_task(Link("w1", path, 1, 1.0, 3.0, *[nothing] * 8, brings_configs=False).run())
     try:
         async with asyncio.timeout(30):
             await told.wait()
@@ -64,7 +64,7 @@ async def test_a_process_that_was_not_ready_and_then_answers_no_more_is_told_of_
     server = await asyncio.get_running_loop().create_unix_server(
         lambda: FrameStream(opened, frame, lambda _: None), sock=listen_on(tmp_path / "ipc")
     )
-    made = Link("w1", tmp_path / "ipc", 1, 0.01, 3.0, nothing, down, *[nothing] * 7, brings_configs=False)
+    made = Link("w1", tmp_path / "ipc", 1, 0.01, 3.0, nothing, down, *[nothing] * 6, brings_configs=False)
     running = asyncio.create_task(made.run())
     try:
         async with asyncio.timeout(30):

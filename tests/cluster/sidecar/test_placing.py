@@ -22,7 +22,7 @@ def test_what_another_worker_holds_of_a_model_does_not_count_as_waiting() -> Non
         settings.pool,
         settings.bundle,
         up=True,
-        pulled={work: 0},
+        pulled=frozenset({work}),
         models={MODEL: ModelReport("loaded", load_s=1.0)},
     )
     workers = Workers(clock=lambda: now[0])

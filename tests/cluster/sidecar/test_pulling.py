@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from sie_core.cluster.queue.subjects import needed_subject, work_queue, work_subject
+from sie_core.cluster.sidecar.queue import credit as credits_
 from sie_core.cluster.sidecar.queue import pulling
-from sie_core.contracts import Delivery, Work
+from sie_core.cluster.sidecar.queue.credit import Credit
+from sie_core.contracts import Delivery, Pull, Work
 from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.settings import Settings
 from tests.cluster.sidecar.placed import pulls_alone
@@ -43,4 +45,42 @@ async def test_a_model_beyond_the_most_is_pulled_and_the_one_asked_for_longest_a
         look = asyncio.create_task(pulls.look())  # finds that b waits, and a or c do not
         assert (await came.get()).subject == subjects[1]
     look.cancel()
+    await transport.close()
+
+
+async def test_a_worker_that_pulls_many_models_of_large_pictures_holds_a_bounded_number_of_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models, each, bound = 10, 100_000, 2_000_000
+    monkeypatch.setattr(credits_, "MOST_COST", bound)
+    (factory,) = sie_queue_transports()
+    transport, settings = factory.create("memory://pictures", {}), Settings()
+    await transport.open()
+    await transport.declare_queue(work_queue(settings.pool))
+    subjects = [work_subject(f"test/{number}", settings.pool, settings.bundle) for number in range(models)]
+    for number in range(40 * models):
+        await transport.publish(Work(subjects[number % models], f"{number}", bytes(each)), lambda _: None)
+    credit = Credit(settings, asyncio.get_running_loop().call_later)
+    held: list[tuple[Delivery, Pull]] = []
+    most = 0
+
+    def take(delivery: Delivery, pull: Pull) -> None:
+        nonlocal most
+        held.append((delivery, pull))
+        most = max(most, len(held))
+        credit.take(pull, each)
+
+    pulls = pulls_alone(transport, settings, take, credit)
+    await pulls.open()
+    pulls.take()
+    looking = asyncio.create_task(pulls.look())
+    async with asyncio.timeout(BOUND_S):
+        while await transport.backlog(work_queue(settings.pool).name):
+            await asyncio.sleep(0.001)
+            for delivery, pull in held:
+                delivery.ack()
+                credit.give(pull, each, idle=False)
+            held.clear()
+    looking.cancel()
+    assert bound // 2 <= most * each <= bound + models * each
     await transport.close()

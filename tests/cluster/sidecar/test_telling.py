@@ -81,7 +81,7 @@ async def test_what_peers_go_by_is_told_at_once_and_the_status_only_where_it_is_
         {"models": {"org/a": ModelReport("loading")}},
         {"models": {"org/a": ModelReport("loaded")}},
         {"models": {"org/a": ModelReport("loaded", loras=("x",))}},
-        {"pulled": {"sie.work.a": 0}},
+        {"pulled": frozenset({"sie.work.a"})},
         {"config_epoch": 8},
         {"up": False, "draining": True},
     )

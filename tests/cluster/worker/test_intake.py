@@ -1,4 +1,4 @@
-"""What an adapter process computed reaches its sidecar, also where it ends, or its sidecar has ended twice."""
+"""What an adapter process computed reaches its sidecar, also where it ends."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import pytest
-
 from sie_core.cluster.ipc.framing import FrameStream, Kind
 from sie_core.cluster.ipc.listening import listen_on
 from sie_core.cluster.messages.requests import pack_item, pack_shared
 from sie_core.cluster.messages.work import WorkHead, decode_result, encode_work
-from sie_core.cluster.worker import orphans
 from sie_core.cluster.worker.answering import WorkerBackend
 from sie_core.cluster.worker.intake import Intake
-from sie_core.cluster.worker.orphans import AtWork, Orphans
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, Timing, Usage
 from sie_core.serving.http_server import run_loop
 
@@ -85,19 +81,3 @@ def test_sidecars_connect_again_after_garbage_was_collected(tmp_path: Path) -> N
             sidecar.abort()
 
     run_loop(connect())
-
-
-async def test_a_slice_orphaned_twice_is_kept_once_and_its_bytes_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first of the two ends last: nobody waits for it, and what is kept stays within its bound."""
-    monkeypatch.setattr(orphans, "MOST_BYTES", 100)
-    kept, first, second = Orphans(), AtWork(one_text(), None), AtWork(one_text(), None)
-    kept.add(first)
-    kept.add(second)
-    kept.finish(second, (bytes(60),), None)
-    kept.finish(first, (bytes(60),), None)
-    assert kept.take(one_text()) is second
-    for _ in range(3):
-        again = AtWork(one_text(), None)
-        kept.add(again)
-        kept.finish(again, (bytes(60),), None)
-        assert kept.take(one_text()) is again

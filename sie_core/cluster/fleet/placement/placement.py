@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from sie_core.cluster.fleet.placement.choosing import Choice
@@ -12,8 +12,6 @@ from sie_core.cluster.fleet.placement.keys import NO_LORA, Key, key_of, weight
 from sie_core.cluster.fleet.placement.peers import Peer
 from sie_core.cluster.messages.wishes import Wish
 
-BEST = 0
-"""The priority of pulls."""
 REST_S = 60.0
 """After so long with little to do all but one of a key's workers pull it no more; they keep what they loaded.
 Those that are to have the model always go on."""
@@ -29,8 +27,8 @@ MOST_SIZES = 10_000
 class Decision:
     """What one worker does from now on."""
 
-    pulls: Mapping[str, int] = field(default_factory=dict)
-    """Its keys, by subject, and the priority of each."""
+    pulls: frozenset[str] = frozenset()
+    """The subjects of its keys."""
     loads: Collection[Wish] = ()
     """Loaded first, and pulled then: what workers that have it cannot keep up with."""
 
@@ -74,7 +72,7 @@ class Placement:
             *(_too_many(peer, self._most_loras) for peer in peers), *(_crowded_out(peer, choice) for peer in peers)
         )
         behind = frozenset[str]().union(*(peer.report.behind for peer in peers))
-        pulls: dict[str, int] = {}
+        pulls = set[str]()
         loads: dict[Wish, None] = {}
         left: list[tuple[Key, list[Peer]]] = []
         for key in filter(None, map(key_of, wanted)):
@@ -88,20 +86,20 @@ class Placement:
             if having:
                 self._chosen.pop(key.subject, None)
                 if self._pulls_had(key, having, now, is_behind=is_behind):
-                    pulls[key.subject] = BEST
+                    pulls.add(key.subject)
                 if is_behind and (wish := self._copy(key, able, having, choice)) is not None:
                     loads[wish] = None
             elif key.is_shared and is_behind and self._is_among(alive):
-                pulls[key.subject] = BEST
+                pulls.add(key.subject)
             elif (taker := self._taker(key, alive, pulled, now)) is None:
                 left.append((key, alive))
             else:
                 choice.promise(taker, key)
-                pulls |= {key.subject: BEST} if taker.name == self._worker else {}
+                pulls |= {key.subject} if taker.name == self._worker else set()
         for key, alive in left:
             if (taker := self._choose(key, alive, choice, now)) is not None and taker.name == self._worker:
-                pulls[key.subject] = BEST
-        return Decision(pulls, tuple(loads))
+                pulls.add(key.subject)
+        return Decision(frozenset(pulls), tuple(loads))
 
     def _is_among(self, peers: Iterable[Peer]) -> bool:
         return any(peer.name == self._worker for peer in peers)

@@ -20,7 +20,7 @@ from sie_core.cluster.messages.work import (
     batch_bytes,
     encode_offered,
 )
-from sie_core.cluster.queue.broker import STORES_NOTHING, Make, ensure_queue, open_transport
+from sie_core.cluster.queue.broker import Make, ensure_queue, open_transport
 from sie_core.cluster.queue.payloads.fetching import Fetcher
 from sie_core.cluster.queue.payloads.holding import Holder
 from sie_core.cluster.queue.payloads.store import PayloadStore
@@ -47,6 +47,10 @@ NOT_STORED = ("UNAVAILABLE", "NOT_FOUND")
 STORE_GRACE_S = 0.2
 """A deadline that passes while a slice is stored is told as such, by the flight's own timer."""
 CLOSE_S = 2.0
+MOST_MISSED = 4096
+"""Requests that ended while the broker was away and are remembered, to be cancelled once it is back."""
+SIDECARS_S = 3.0
+"""After which they are cancelled once more: sidecars that the broker has lost too are connected again by then."""
 REPLY_BYTES = 8
 """Random, of the subject that a request's results come to: too many to guess while it waits."""
 BULK_BYTES = 256 << 20
@@ -77,6 +81,8 @@ class Dispatcher:
         self._holder: Holder | None = None
         self._reply = ""
         self._flights: dict[str, Flight] = {}
+        self._missed: dict[str, tuple[str, list[int]]] = {}
+        """By the reply of a request that ended while the broker was away: its pool, and where its slices are."""
         self._tasks = Tasks()
         self._beside: list[asyncio.Task[None]] = []
         self.arriving = Arriving(self._flights, settings.max_reply_bytes, metrics, self._tasks)
@@ -116,7 +122,7 @@ class Dispatcher:
             return None
         if self._unstored_at - self._unstored_since < UNSTORED_S:
             return None  # one may be lost, or stored late
-        return f"{STORES_NOTHING}: {self._unstored} Where its disk was full, make room and start it again."
+        return f"the broker stores no work: {self._unstored} Where its disk was full, make room and start it again."
 
     async def open(self) -> None:
         """Connect, however long that takes.
@@ -275,16 +281,29 @@ class Dispatcher:
         parts = flight.on_the_way()
         if parts and self._transport is not None:
             self._metrics.cancelled.inc(len(parts))
-            self._tasks.start(self._cancel(flight.packed.pool, flight.reply, [part.sequence for part in parts]))
+            sequences = [part.sequence for part in parts if part.sequence is not None]
+            self._tasks.start(self._cancel(flight.packed.pool, flight.reply, sequences))
 
-    async def _cancel(self, pool: str, reply: str, sequences: list[int | None]) -> None:
+    async def _cancel(self, pool: str, reply: str, sequences: list[int]) -> None:
         try:
             await self.transport.send(cancel_subject(pool), reply.encode())
         except QueueError as error:
-            log.warning("a request that nobody waits for could not be cancelled: %s", error)
+            log.warning("a request that nobody waits for is cancelled once the broker is back: %s", error)
+            self._missed[reply] = pool, sequences
+            if len(self._missed) > MOST_MISSED:
+                del self._missed[next(iter(self._missed))]
+            return
         for sequence in sequences:
-            if sequence is not None:
-                await self._delete(pool, sequence)
+            await self._delete(pool, sequence)
+
+    async def _cancel_missed(self) -> None:
+        """Cancel what ended while the broker was away."""
+        missed, self._missed = self._missed, {}
+        for reply, (pool, sequences) in missed.items():
+            await self._cancel(pool, reply, sequences)
+        await asyncio.sleep(SIDECARS_S)
+        for reply, (pool, _) in missed.items():
+            await self._cancel(pool, reply, [])
 
     async def _delete(self, pool: str, sequence: int) -> None:
         try:
@@ -300,4 +319,5 @@ class Dispatcher:
             if self._transport is not None:
                 self._tasks.start(self._telling.alive())
                 self._tasks.start(self._telling.ask_for_beats())
+                self._tasks.start(self._cancel_missed())
                 self.tell_again()

@@ -38,7 +38,6 @@ class Link:
         on_down: Called when it does not any more, or does not answer; with True where its connections ended, and with
             them what it had.
         on_result: Takes the number and the result of a slice.
-        on_orphan: Takes a result that another sidecar waited for; see `Kind.ORPHAN`.
         on_loading: Takes the number of a slice, and whether it waits for a load from now on.
         on_queued: Takes how many slices had come and how many batches were queued then.
         on_connected: Called once it is connected; it has no configs then.
@@ -57,7 +56,6 @@ class Link:
         on_up: Callable[[], None],
         on_down: Callable[[bool], None],
         on_result: Callable[[int, bytes], None],
-        on_orphan: Callable[[bytes], None],
         on_loading: Callable[[int, bool], None],
         on_queued: Callable[[int, float], None],
         on_connected: Callable[[], None],
@@ -69,7 +67,7 @@ class Link:
         self._worker, self._path = worker.encode(), path
         self._connections, self._ping_s, self._missed_pings = connections, ping_s, missed_pings
         self._brings_configs = brings_configs
-        self._on_up, self._on_down, self._on_result, self._on_orphan = on_up, on_down, on_result, on_orphan
+        self._on_up, self._on_down, self._on_result = on_up, on_down, on_result
         self._on_loading, self._on_queued = on_loading, on_queued
         self._on_connected, self._on_configs, self._on_told = on_connected, on_configs, on_told
         self._streams: list[FrameStream] = []
@@ -192,8 +190,6 @@ class Link:
             self._on_queued(number, read_queued(payload))
         elif kind in (Kind.WAITS, Kind.GOES_ON):
             self._on_loading(number, kind is Kind.WAITS)
-        elif kind is Kind.ORPHAN:
-            self._on_orphan(payload)
         elif kind is Kind.STATUS:
             self._take_status(payload)
         elif kind is Kind.VITALS:

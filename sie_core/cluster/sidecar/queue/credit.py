@@ -1,13 +1,13 @@
 """Gives pulls their credit back: seldom while slices are answered quickly, as each request costs the broker a message.
 
 It does so at once while nothing is held, and once half of a pull's credit is gathered: whatever this process has room
-for never waits behind a worker without work.
+for never waits behind a worker without work. A pull begins with credit for one message, which tells how large they are.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,6 +19,14 @@ RECENT = 64
 """Slices whose times the p50 is of."""
 STEP = 16
 """Between two looks at it."""
+FIRST = 1
+"""Messages that a new pull may bring, and every pull while nothing of it is at work, whatever is at work of others."""
+MOST_COST = 64 << 20
+"""Of what is at work and of what may come beside it, over all pulls, `FIRST` of each aside: it bounds memory."""
+MOST_MESSAGE = 1 << 20
+"""What a message counts at most: a larger slice does not come in its message, and is bounded where it is fetched."""
+FADING = 7 / 8
+"""By so much what a message of a pull is taken to cost falls with each that costs less."""
 
 
 def credit_of_pull(settings: Settings) -> int:
@@ -60,13 +68,15 @@ class _Account:
     cost: int = 0
     gathered: int = 0
     """Credit that it is to have back."""
+    each: float = 0.0
+    """What the next messages are taken to cost; 0 before there was one."""
 
 
 class Credit:
     """The credit that pulls are to have back.
 
     A pull that alone has work may have all of a pull's credit. Where several have, each has an equal share of the cost
-    that is taken at a time; beyond it, it has a batch's worth of slices.
+    that is taken at a time; beyond it, it has a batch's worth of slices. All together are bounded by `MOST_COST`.
 
     Args:
         settings: Bounds and target of the quantum, the credit of a pull, and the cost that is taken at a time.
@@ -84,11 +94,24 @@ class Credit:
         self._accounts: dict[Pull, _Account] = {}
         self._later, self._is_due = later, False
 
+    def open(self, pull: Pull) -> None:
+        """Give credit to a pull from now on; it was opened with `FIRST`."""
+        self._accounts[pull] = _Account(gathered=self._most - FIRST)
+
+    def close(self, pull: Pull) -> None:
+        """Give a pull none any more."""
+        self._accounts.pop(pull, None)
+
     def take(self, pull: Pull, cost: int) -> None:
         """Count a message at work that came by a pull."""
-        account = self._accounts.setdefault(pull, _Account())
+        if (account := self._accounts.get(pull)) is None:
+            return
+        is_first, counted = not account.each, min(cost, MOST_MESSAGE)
         account.held += 1
-        account.cost += cost
+        account.cost += counted
+        account.each = max(1, counted, FADING * account.each)
+        if is_first:
+            self._give([pull])
 
     def give(self, pull: Pull, cost: int | None = None, *, idle: bool) -> None:
         """Have a pull take one message more, before long.
@@ -98,35 +121,38 @@ class Credit:
             cost: Of the message in whose place it comes; None where that was not counted.
             idle: Whether nothing is held.
         """
-        account = self._accounts.setdefault(pull, _Account())
+        if (account := self._accounts.get(pull)) is None:
+            return
         if cost is not None:
             account.held -= 1
-            account.cost -= cost
+            account.cost -= min(cost, MOST_MESSAGE)
         account.gathered += 1
         if idle:
-            self._give_all()
+            self._give(self._accounts)
         elif account.gathered >= self._most // 2:
-            self._give(pull, account)
+            self._give([pull])
         if account.gathered and not self._is_due:
             self._is_due = True
             self._later(self.quantum.seconds, self._due)
 
     def _due(self) -> None:
         self._is_due = False
-        self._give_all()
+        self._give(self._accounts)
 
-    def _give_all(self) -> None:
-        for pull, account in list(self._accounts.items()):
-            self._give(pull, account)
-
-    def _give(self, pull: Pull, account: _Account) -> None:
-        """Give a pull what it has gathered, as far as its share goes; the rest comes once others' work is done."""
-        working = sum(each.held > 0 for each in self._accounts.values())
-        is_beyond = working > 1 and account.cost >= self._most_cost / working
-        room = self._least - account.held - pull.credit if is_beyond else account.gathered
-        messages = min(account.gathered, room)
-        if messages > 0:
-            account.gathered -= messages
-            pull.add_credit(messages)
-        if not (account.held or account.gathered):
-            del self._accounts[pull]
+    def _give(self, pulls: Iterable[Pull]) -> None:
+        """Give pulls what they have gathered, as far as there is room; the rest comes once others' work is done."""
+        accounts = self._accounts.values()
+        working = sum(each.held > 0 for each in accounts)
+        to_come = sum(each.each * (self._most - each.held - each.gathered) for each in accounts)
+        free = MOST_COST - sum(each.cost for each in accounts) - to_come
+        for pull in pulls:
+            account = self._accounts[pull]
+            there, room = self._most - account.gathered, account.gathered  # at work, or to come
+            if working > 1 and account.cost >= self._most_cost / working:
+                room = min(room, self._least - there)
+            spare = int(free / account.each) if account.each else 0
+            room = min(room, max(spare, FIRST - there))
+            if room > 0:
+                free -= room * account.each
+                account.gathered -= room
+                pull.add_credit(room)

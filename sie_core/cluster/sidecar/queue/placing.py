@@ -48,8 +48,8 @@ class Placing:
         """The keys whose work waits longer than a load takes."""
         return self._behind.keys
 
-    def decide(self, wanted: Iterable[str], still: Collection[str]) -> Mapping[str, int]:
-        """Say which keys are pulled now, by subject with the priority; see `Placement.decide`."""
+    def decide(self, wanted: Iterable[str], still: Collection[str]) -> frozenset[str]:
+        """Say which keys are pulled now, by subject; see `Placement.decide`."""
         decision = self._placement.decide(self._clock(), wanted, self._peers(), still)
         for wish in decision.loads:
             self._load(wish)

@@ -18,7 +18,7 @@ from sie_core.cluster.queue.subjects import (
     work_consumer,
     work_queue,
 )
-from sie_core.cluster.sidecar.queue.credit import credit_of_pull
+from sie_core.cluster.sidecar.queue.credit import FIRST, Credit
 from sie_core.cluster.sidecar.queue.placing import Placing
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import Delivery, Message, Pull, QueueError, QueueTransport
@@ -43,6 +43,7 @@ class Pulls:
         on_delivery: Takes each delivery and the pull it came by.
         placing: Says which keys are pulled.
         held: Counts what is held of each pull.
+        credit: Gives pulls more than the first.
         on_change: Called when other keys are pulled, or other keys are behind.
     """
 
@@ -53,13 +54,13 @@ class Pulls:
         on_delivery: Callable[[Delivery, Pull], None],
         placing: Placing,
         held: Callable[[], Mapping[Pull, int]],
+        credit: Credit,
         on_change: Callable[[], None],
     ) -> None:
         self._transport, self._settings, self._on_delivery = transport, settings, on_delivery
-        self._placing, self._held, self._on_change = placing, held, on_change
+        self._placing, self._held, self._credit, self._on_change = placing, held, credit, on_change
         self._queue = work_queue(settings.pool)
         self._place_of_all = token(settings.pool), token(settings.bundle)
-        self._credit = credit_of_pull(settings)
         self._wanted: dict[str, float] = {}
         """When each key was last asked for, the one asked for longest ago first."""
         self._pulls: dict[str, Pull] = {}
@@ -74,8 +75,8 @@ class Pulls:
         self._look_now = asyncio.Event()
         self._placing_soon: asyncio.TimerHandle | None = None
         self._may_place_at = 0.0
-        self.pulled: Mapping[str, int] = {}
-        """The subjects whose work is pulled, each with the priority."""
+        self.pulled = frozenset[str]()
+        """The subjects whose work is pulled."""
 
     async def open(self) -> None:
         """Listen for what is asked for, once the queue is there: a worker's user may not make it."""
@@ -102,7 +103,7 @@ class Pulls:
     def stop(self) -> None:
         """Pull no more; what is on its way goes back."""
         self._taking = False
-        self.pulled = {}
+        self.pulled = frozenset()
         for work in list(self._pulls):
             self._close(work)
 
@@ -131,12 +132,12 @@ class Pulls:
         before, self.pulled = self.pulled, self._placing.decide(tuple(self._wanted), self._still)
         now = asyncio.get_running_loop().time()
         self._may_place_at = now + (now - began) / DECIDING_SHARE
-        for work in self._pulls.keys() - self.pulled.keys():
+        for work in self._pulls.keys() - self.pulled:
             self._close(work)
         for work in self.pulled:
             if self._is_missing(work) and work not in self._opening:
                 self._tasks.start(self._pull(work))
-        if before.keys() != self.pulled.keys():
+        if before != self.pulled:
             self._on_change()
 
     async def _look(self) -> None:
@@ -187,8 +188,7 @@ class Pulls:
                 consumer.queue,
                 consumer.name,
                 lambda delivery: self._take(work, delivery, pull),
-                credit=self._credit,
-                priority=self.pulled[work],
+                credit=FIRST,
             )
         except QueueError as error:
             log.warning("the work of %s cannot be pulled, it is tried again: %s", work, error)
@@ -199,13 +199,16 @@ class Pulls:
             await pull.close()
             return
         self._pulls[work] = pull
+        self._credit.open(pull)
 
     def _take(self, work: str, delivery: Delivery, pull: Pull) -> None:
         self._delivered[work] += 1
         self._on_delivery(delivery, pull)
 
     def _close(self, work: str) -> None:
-        self._tasks.start(self._pulls.pop(work).close())
+        pull = self._pulls.pop(work)
+        self._credit.close(pull)
+        self._tasks.start(pull.close())
 
     def _is_missing(self, work: str) -> bool:
         return self._taking and work in self.pulled and work not in self._pulls

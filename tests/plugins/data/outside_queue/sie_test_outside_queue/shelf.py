@@ -84,8 +84,8 @@ class Shelf:
                 held = sum(each.taken_by is not None for each in self.entries.values())
                 free = entry.taken_by is None and entry.free_at <= now and entry.deliveries < consumer.max_deliver
                 if pulls and free and held < consumer.max_in_flight:
-                    # Of equal priority, whoever got something longest ago.
-                    pull = min(pulls, key=lambda each: (each.priority, each.last))
+                    # Whoever got something longest ago.
+                    pull = min(pulls, key=lambda each: each.last)
                     pull.give(entry, consumer)
 
     def give_back(self, entry, token, delay_s=0.0):
@@ -102,22 +102,18 @@ class Shelf:
 class Store:
     """A key-value store."""
 
-    def __init__(self, expiry_s):
-        self.expiry_s = expiry_s
+    def __init__(self):
         self.values = {}
         self._numbers = itertools.count(1)
 
     def get(self, key):
         """Return value and revision, None where there is none."""
-        value, revision, written = self.values.get(key, (None, 0, 0.0))
-        if value is None or (self.expiry_s is not None and time.monotonic() - written >= self.expiry_s):
-            return None
-        return value, revision
+        return self.values.get(key)
 
     def put(self, key, value):
         """Write and return the revision."""
         revision = next(self._numbers)
-        self.values[key] = (value, revision, time.monotonic())
+        self.values[key] = (value, revision)
         return revision
 
 

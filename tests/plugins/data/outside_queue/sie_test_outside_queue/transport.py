@@ -52,8 +52,8 @@ class ShelfDelivery:
 
 
 class ShelfPull:
-    def __init__(self, shelf, consumer, take, credit, priority):
-        self.consumer, self.credit, self.priority, self.last = consumer, credit, priority, 0.0
+    def __init__(self, shelf, consumer, take, credit):
+        self.consumer, self.credit, self.last = consumer, credit, 0.0
         self._shelf, self._take, self._open = shelf, take, True
 
     def give(self, entry, consumer):
@@ -113,10 +113,6 @@ class ShelfKeyValue:
     async def delete(self, key):
         self._store.values.pop(key, None)
 
-    async def entries(self, prefix=""):
-        keys = [key for key in self._store.values if not prefix or key == prefix or key.startswith(prefix + ".")]
-        return [Entry(key, *found) for key in keys if (found := self._store.get(key)) is not None]
-
 
 class ShelfTransport:
     max_payload = 1 << 20
@@ -162,12 +158,12 @@ class ShelfTransport:
             outcome = error
         asyncio.get_running_loop().call_soon(guarded, on_stored, outcome)
 
-    async def pull(self, queue, consumer, on_delivery, *, credit, priority=0):
+    async def pull(self, queue, consumer, on_delivery, *, credit):
         self._there()
         shelf = self._broker.shelf(queue)
         if consumer not in shelf.consumers:
             raise QueueError("NOT_FOUND", f"There is no consumer {consumer}.")
-        pull = ShelfPull(shelf, consumer, on_delivery, credit, priority)
+        pull = ShelfPull(shelf, consumer, on_delivery, credit)
         shelf.pulls.append(pull)
         self._own.append(pull)
         shelf.hand_out()
@@ -199,11 +195,11 @@ class ShelfTransport:
         subject = f"reply.{secrets.token_hex(12)}"
         return self._listen(subject, (subject, subject + ".>"), on_message)
 
-    async def key_value(self, name, *, expiry_s=None, make=True):
+    async def key_value(self, name, *, make=True):
         self._there()
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name}.")
-        return ShelfKeyValue(self._broker.stores.setdefault(name, Store(expiry_s)))
+        return ShelfKeyValue(self._broker.stores.setdefault(name, Store()))
 
     def _listen(self, subject, patterns, take):
         self._there()
