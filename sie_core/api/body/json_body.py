@@ -14,7 +14,6 @@ from sie_core.api.body.pieces import Content, Pieces, in_pieces
 SMALL: Final = 2**16
 # Entries of a list that one call writes.
 PART: Final = 1024
-_WHOLE: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +34,20 @@ def write_json(value: Any, size: int) -> Content:
         size: About how many bytes the values of its entries have.
     """
     if size <= SMALL:
-        return orjson.dumps(value, default=_made, option=_WHOLE)
+        return orjson.dumps(_whole(value), option=orjson.OPT_SERIALIZE_NUMPY)
     return in_pieces(Pieces(_parts(value)), size)
 
 
-def _made(value: object) -> list[object]:
+def _whole(value: Any) -> Any:
     if isinstance(value, Entries):
         return list(value.made)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    if not isinstance(value, dict):
+        return value
+    whole = dict(value)
+    for name, each in value.items():
+        if isinstance(each, Entries | dict):
+            whole[name] = _whole(each)
+    return whole
 
 
 def _parts(value: Any) -> Iterator[bytes]:
