@@ -110,7 +110,7 @@ class WeightChain:
         return held
 
     def _ask_twice(self, request: WeightRequest) -> Path:
-        """Ask for safetensors, or what else is requested; for other formats where there are no safetensors."""
+        """Ask for safetensors, or what else is requested; for other formats if there are no safetensors."""
         try:
             return self._ask(request)
         except ModelLoadError as error:

@@ -140,7 +140,7 @@ class Sightings:
             self.again()
 
     def again(self) -> None:
-        """Start a look; where one is under way, another follows it."""
+        """Start a look; if one is under way, another follows it."""
         self._wanted = True
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._until_fresh())

@@ -23,7 +23,7 @@ def short(value: object) -> str:
 
 
 def quote_it(value: object) -> str:
-    """Say how to write a text that YAML reads as something else: `no`, `on`, `1`; empty where `value` is no such."""
+    """Say how to write a text that YAML reads as something else: `no`, `on`, `1`; empty if `value` is no such."""
     if isinstance(value, bool):
         return " YAML reads yes, no, on, off, true and false as booleans: put the word that is meant in quotes."
     if isinstance(value, (int, float, date)):
@@ -51,13 +51,13 @@ def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection
 
 
 def did_you_mean(value: str, known: Iterable[str], preferred: Collection[str] = ()) -> str:
-    """Write a question with the nearest names, the `preferred` ones first; empty where no name is near."""
+    """Write a question with the nearest names, the `preferred` ones first; empty if no name is near."""
     names = near(value, list(known), preferred=preferred)
     return f" Did you mean {' or '.join(names)}?" if names else ""
 
 
 def place_in(source: str, text: str, key: str) -> str:
-    """Write where a key stands in a config, as `model.yaml, line 3: `; without the line where it is not found."""
+    """Write where a key stands in a config, as `model.yaml, line 3: `; without the line if it is not found."""
     name, line = source.rpartition("/")[2], line_of(text, key)
     if not name:
         return ""

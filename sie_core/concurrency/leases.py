@@ -51,7 +51,7 @@ class Leases:
                 self._waiting = [each for each in self._waiting if each is not waiter]
 
     async def idle_within(self, wait_s: float | None) -> bool:
-        """Wait until no lease is held; False where one still is after `wait_s` seconds. None waits without limit."""
+        """Wait until no lease is held; False if one still is after `wait_s` seconds. None waits without limit."""
         return await within(self.idle(), wait_s)
 
 

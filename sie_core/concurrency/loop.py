@@ -8,7 +8,7 @@ from typing import Any
 
 
 def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> bool:
-    """Have `loop` make a call, from any thread; False where the loop is closed and the call is never made.
+    """Have `loop` make a call, from any thread; False if the loop is closed and the call is never made.
 
     Asking `is_closed` first is no help: the loop may be closed between the question and the call.
     """

@@ -93,7 +93,7 @@ class CpuPool:
         return work
 
     def remove(self, work: Work) -> bool:
-        """Forget a call that waits; False where a thread has taken it."""
+        """Forget a call that waits; False if a thread has taken it."""
         with self._lock:
             lane = self._quick if work in self._quick else self._waiting
             if work not in lane:
@@ -104,7 +104,7 @@ class CpuPool:
         return True
 
     def close(self, timeout_s: float) -> bool:
-        """Let queued work finish and join the threads; False where one was still at work after `timeout_s`."""
+        """Let queued work finish and join the threads; False if one was still at work after `timeout_s`."""
         until = clock() + timeout_s
         self._closing = True
         for _ in self._threads:

@@ -62,7 +62,7 @@ async def supervised(what: str, work: Callable[[], Coroutine[Any, Any, object]],
 
 
 async def within(wait: Awaitable[object], wait_s: float | None) -> bool:
-    """Wait for something; False where it was cancelled after `wait_s` seconds. None waits without limit."""
+    """Wait for something; False if it was cancelled after `wait_s` seconds. None waits without limit."""
     try:
         async with asyncio.timeout(wait_s):
             await wait

@@ -261,7 +261,7 @@ class QueueTransport(Protocol):
         ...
 
     async def delete_work(self, queue: str, sequence: int) -> bool:
-        """Remove a message, delivered or not; False where it is not there any more."""
+        """Remove a message, delivered or not; False if it is not there any more."""
         ...
 
     async def holds_work(self, queue: str, sequence: int) -> bool:
@@ -366,7 +366,7 @@ class QueueTransportFactory:
     """Takes the URL and the settings that are set: `user`, `password`, `creds`, `tls_ca`, `tls_cert`, `tls_key`,
     `storage`, `replicas`, as `SIE_NATS_USER` and so on name them. It may ignore settings that do not apply.
 
-    May import its library; connects to nothing. Raises `ValueError` where it cannot be used.
+    May import its library; connects to nothing. Raises `ValueError` if it cannot be used.
     """
     configure: Callable[[BrokerPlan], str] | None = None
     """Writes the broker's configuration, which grants each user the rights of its `Access`. None if it has none."""

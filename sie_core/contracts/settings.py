@@ -21,7 +21,7 @@ class PluginSetting:
     description: str
     """A sentence for the table of settings."""
     allowed: tuple[str, ...] = ()
-    """Its values; empty where any string is one."""
+    """Its values; empty if any string is one."""
 
     def value(self, environ: Mapping[str, str] | None = None) -> str:
         """Read it from the environment, or from `environ`.

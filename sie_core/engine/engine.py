@@ -196,7 +196,7 @@ class Engine:
                 of_lora.release()
 
     async def unload(self, model: str) -> bool:
-        """Unload a model once its requests are answered, for good unless it is pinned; False where it stays in use."""
+        """Unload a model once its requests are answered, for good unless it is pinned; False if it stays in use."""
         resolved = self.catalog.resolve(model)
         unloaded = await self.lifecycle.unload(resolved, self.timeouts.asked_unload_s)
         self.preload.again({resolved.id})

@@ -23,7 +23,7 @@ class Resident:
 
     # As a memory manager sees it.
     held: HeldModel
-    # Called with seconds: evicts it once it has no lease; False where one is still held then.
+    # Called with seconds: evicts it once it has no lease; False if one is still held then.
     evict: Callable[[float], Awaitable[bool]]
 
 

@@ -70,7 +70,7 @@ class Converters:
         """Make a converter and use it once, so that no request waits for its random projections.
 
         Raises:
-            ValueError: As `get` does; `ConverterFailed` where it cannot be used.
+            ValueError: As `get` does; `ConverterFailed` if it cannot be used.
         """
         converter = self.get(postprocessor, profile)
         converter.convert(_sample(postprocessor.source, self._dims[postprocessor.source]), None)

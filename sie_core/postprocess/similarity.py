@@ -68,7 +68,7 @@ class Comparison:
 
 
 def maxsim(query: NDArray[Any], document: NDArray[Any]) -> float:
-    """Compare multi-vectors of shapes (query tokens, dims) and (document tokens, dims); 0 where one has no token."""
+    """Compare multi-vectors of shapes (query tokens, dims) and (document tokens, dims); 0 if one has no token."""
     if not len(query) or not len(document):
         return 0.0
     return scoring.maxsim(query, document)[0]

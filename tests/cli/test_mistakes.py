@@ -18,4 +18,4 @@ def test_what_is_said_of_mistakes_is_what_was_reviewed() -> None:
 
 def portable(text: str) -> str:
     """Leave out the machine's processor."""
-    return re.sub(r"cpu \([^)]*\)+", "cpu", text)
+    return re.sub(r"cpu \((?:[^()]|\([^()]*\))*\)", "cpu", text)

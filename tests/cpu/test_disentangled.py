@@ -101,7 +101,7 @@ def test_a_model_of_another_kind_is_left_to_another(
 
 def test_tokens_that_nothing_attends_to_are_left_to_transformers(tmp_path: Path, kernel_build: Build) -> None:
     _, folder = saved(tmp_path)
-    info = build(folder, sie_runners(), precision=kernel_build.precision, fills_up=True).info
+    info = build(folder, sie_runners(), precision=kernel_build.precision, expands_queries=True).info
     assert info.name.startswith("padded")
     assert "not cpu-kernels: " in info.reason
     assert "nothing attends to" in info.reason

@@ -19,6 +19,7 @@ from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import DESCRIBED, DISENTANGLED, BuiltRunner
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.specs import RUNNERS
+from tests.pytorch.forward.test_halves import write_as
 
 from sie_core.contracts import preempted_by
 from tests.cpu.conftest import LIMIT
@@ -29,13 +30,12 @@ from tests.pytorch.forward.support import (
     batch_for,
     build,
     deviation,
-    filled_up,
     forward,
     packed_batch,
     padded_states,
     reference_model,
+    with_expansion,
 )
-from tests.pytorch.forward.test_halves import write_as
 from tests.pytorch.forward.test_key_lengths import expected as states_under_mask
 from tests.pytorch.forward.test_new_architecture import AGAINST_FLOAT64, reference
 from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new
@@ -68,7 +68,7 @@ def test_its_states_equal_the_padded_model(
 def test_tokens_that_nothing_attends_to_change_nothing_but_themselves(
     name: str, checkpoint: Callable[[str], Path], serve: Callable, limit: float
 ) -> None:
-    runner, batch = serve(checkpoint(name), fills_up=True), filled_up(batch_for(name))
+    runner, batch = serve(checkpoint(name), expands_queries=True), with_expansion(batch_for(name))
     expected = states_under_mask(name, checkpoint(name), batch)
     states = forward(runner, batch)
     error = deviation(states, expected)
@@ -89,7 +89,7 @@ def test_a_sequence_that_sees_none_of_its_tokens_loses_no_number(
 def test_key_lengths_of_any_kind_are_read_and_none_leaves_its_sequence(
     checkpoint: Callable[[str], Path], serve: Callable
 ) -> None:
-    runner, batch = serve(checkpoint("bert"), fills_up=True), packed_batch((40, 7, 20, 9))
+    runner, batch = serve(checkpoint("bert"), expands_queries=True), packed_batch((40, 7, 20, 9))
     expected = forward(runner, replace(batch, key_lengths=torch.tensor([30, 7, 0, 9])))
     alike = (
         torch.tensor([30, 7, 0, 9], dtype=torch.int32),
@@ -238,7 +238,7 @@ def test_a_batch_that_is_preempted_within_layers_gets_the_same_numbers(
 def test_a_batch_that_is_preempted_within_layers_sees_the_same_tokens(
     name: str, checkpoint: Callable[[str], Path], serve: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner, batch = serve(checkpoint(name), fills_up=True), filled_up(batch_for(name))
+    runner, batch = serve(checkpoint(name), expands_queries=True), with_expansion(batch_for(name))
     expected = forward(runner, batch)
     monkeypatch.setattr(kernel_runner, "PRODUCTS_AT_ONCE", 0)
     monkeypatch.setattr(kernel_runner, "LEAST_AT_ONCE", 1)

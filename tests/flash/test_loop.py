@@ -28,11 +28,11 @@ from tests.pytorch.forward.support import (
     batch_for,
     build,
     deviation,
-    filled_up,
     forward,
     packed_batch,
     padded_states,
     reference_model,
+    with_expansion,
 )
 from tests.pytorch.forward.test_low_rank import factors_for, merged
 from tests.pytorch.forward.test_new_architecture import reference
@@ -49,7 +49,7 @@ Case = tuple[str, BuiltRunner, torch.Tensor]
 def case(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Case:
     """Give an architecture, its loop, and transformers' states for its batch."""
     name = request.param
-    runner = build(checkpoint(name), [LOOP, *PACKED], fills_up=True)
+    runner = build(checkpoint(name), [LOOP, *PACKED], expands_queries=True)
     return name, runner, padded_states(reference_model(name, checkpoint(name)), batch_for(name))
 
 
@@ -70,7 +70,7 @@ def test_a_pass_changes_nothing_that_the_next_one_reads(case: Case) -> None:
 
 def test_tokens_that_nothing_attends_to_change_nothing_but_themselves(case: Case, checkpoint: Checkpoint) -> None:
     name, runner, _ = case
-    batch, attention = filled_up(batch_for(name)), "eager" if name == "roformer" else "sdpa"
+    batch, attention = with_expansion(batch_for(name)), "eager" if name == "roformer" else "sdpa"
     expected = padded_states(reference_model(name, checkpoint(name), attention), batch)
     assert deviation(forward(runner, batch), expected) <= TOLERANCE
     assert deviation(forward(runner, replace(batch, key_lengths=None)), expected) > 10 * TOLERANCE

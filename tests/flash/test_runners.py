@@ -19,10 +19,10 @@ from tests.pytorch.forward.support import (
     batch_for,
     build,
     deviation,
-    filled_up,
     forward,
     padded_states,
     reference_model,
+    with_expansion,
 )
 from tests.pytorch.models import ARCHITECTURES
 
@@ -41,7 +41,7 @@ def test_states_equal_the_padded_model(name: str, checkpoint: Callable[[str], Pa
 def test_tokens_that_nothing_attends_to_change_nothing_but_themselves(
     name: str, checkpoint: Callable[[str], Path]
 ) -> None:
-    runner, batch = build(checkpoint(name), [PLAIN, *PACKED], fills_up=True), filled_up(batch_for(name))
+    runner, batch = build(checkpoint(name), [PLAIN, *PACKED], expands_queries=True), with_expansion(batch_for(name))
     assert runner.info.name == "plain", runner.info.reason
     expected = padded_states(reference_model(name, checkpoint(name), "sdpa"), batch)
     assert deviation(forward(runner, batch), expected) <= TOLERANCE

@@ -24,7 +24,7 @@ from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sie_core.contracts import ModelCard
-from tests.pytorch.forward.support import PackedBatch, batch_for, filled_up, forward
+from tests.pytorch.forward.support import PackedBatch, batch_for, forward, with_expansion
 from tests.pytorch.models import ARCHITECTURES, HIDDEN
 
 META = torch.device("meta")
@@ -65,7 +65,7 @@ def test_a_forward_pass_never_waits_for_the_device(runner: Any, name: str) -> No
 @pytest.mark.parametrize("runner", [TorchVarlenRunner, PackedRunner, VarlenLoopRunner])
 @torch.inference_mode()
 def test_nor_does_one_over_tokens_that_nothing_attends_to(name: str, runner: Any) -> None:
-    batch = on_meta(filled_up(batch_for(name)))
+    batch = on_meta(with_expansion(batch_for(name)))
     assert forward(runner(context(name)), batch).shape == (len(batch.ids), HIDDEN)
 
 

@@ -152,13 +152,15 @@ def test_in_float32_the_packed_runner_equals_each_sequence_alone(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("precision", ["float16", "float32"])
-@pytest.mark.parametrize("fills_up", [False, True])
+@pytest.mark.parametrize("expands_queries", [False, True])
 def test_the_best_runner_that_is_there_proves_itself(
-    name: str, precision: str, fills_up: bool, checkpoint: Checkpoint
+    name: str, precision: str, expands_queries: bool, checkpoint: Checkpoint
 ) -> None:
     card = ModelCard(checkpoint(name), {})
     specs = [*plugin.sie_runners(), *OURS]
-    built = build_runner(checkpoint(name), card, Device("cuda"), precision, runner_specs=specs, fills_up=fills_up)
+    built = build_runner(
+        checkpoint(name), card, Device("cuda"), precision, runner_specs=specs, expands_queries=expands_queries
+    )
     info = built.info
     kernels = [spec for spec in plugin.sie_runners() if spec.serves(info.model_type, "cuda")]
     best = kernels[0].name if CAPABLE and precision == "float16" else "packed"

@@ -17,7 +17,7 @@ ENTERED_AT_ONCE = 1024
 INTEGER = 8
 """Bytes of an id, a type and a position."""
 
-STRETCH = 1.5
+SLACK = 1.5
 """How many times longer than asked for, or shorter, a part may be that keeps all threads equally busy."""
 
 IMBALANCE = 1.2
@@ -92,10 +92,10 @@ def spans(bounds: Sequence[int], most: int, threads: int) -> Iterator[tuple[int,
         best, busy = (False, 1), [0] * threads
         for count, last in enumerate(range(first + 1, len(bounds)), 1):
             tokens = bounds[last] - bounds[first]
-            if count > 1 and tokens > STRETCH * most:
+            if count > 1 and tokens > SLACK * most:
                 break
             busy[busy.index(min(busy))] += bounds[last] - bounds[last - 1]
-            even = STRETCH * tokens >= most and max(busy) * threads <= IMBALANCE * tokens
+            even = SLACK * tokens >= most and max(busy) * threads <= IMBALANCE * tokens
             if even or tokens <= most:
                 best = max(best, (even, count))
         yield first, first + best[1]

@@ -65,7 +65,7 @@ class Kernels:
         """Run all layers, with the arguments of `sie_encode`.
 
         Returns:
-            0, or where the workspace is too small for it the bytes wanted, and nothing is done.
+            0, or if the workspace is too small for it the bytes wanted, and nothing is done.
 
         Raises:
             MemoryError: There is no memory for the plan of the batch.

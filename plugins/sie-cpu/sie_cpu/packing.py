@@ -89,7 +89,10 @@ class Packer:
             self._matrix(self._from_heads(output.weight.detach()), _plain(_bias(output))),
             self._matrix(self._beside(weights(ups)), self._beside(biases(ups))),
             self._matrix(self._from_inner(down.weight.detach()), _plain(_bias(down))),
-            *(self.norm(each) for each in (norms.attention, norms.output, norms.attended, norms.narrowed)),
+            *(
+                self.norm(each)
+                for each in (norms.attention, norms.output, norms.post_attention_norm, norms.post_mlp_norm)
+            ),
             *(self._head_norm(module, name) for name in (row.query_norm, row.key_norm)),
         )
         if positions is not None:

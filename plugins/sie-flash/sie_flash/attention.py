@@ -49,10 +49,10 @@ class VarlenAttention:
         layout: VarlenLayout,
         angles: Rotation | None,
         window: int | None,
-        added: torch.Tensor | None,
+        delta: torch.Tensor | None,
     ) -> torch.Tensor:
         """Attend; see `Attention`."""
-        joined = self.qkv(inputs, added).view(self._all)
+        joined = self.qkv(inputs, delta).view(self._all)
         if angles is None and self._norm_weights is None:
             query, key, value = joined.split_with_sizes(self._apart, 1)
         else:

@@ -14,7 +14,7 @@ import torch
 from sie_pytorch.forward import LoopLayer, Norm
 
 from sie_flash.attention import VarlenAttention
-from sie_flash.products import FusedLinear, FusedWidening
+from sie_flash.products import FusedLinear, FusedUpProjection
 
 LARGEST = 1.0
 """Largest bias that is moved, as a multiple of the norm's largest weight.
@@ -39,14 +39,14 @@ def move_biases(layers: Sequence[LoopLayer]) -> list[Shifts]:
     shifts = []
     before: Norm | None = None
     for layer in layers:
-        attention, widening = layer.attention, layer.widening
+        attention, up_projection = layer.attention, layer.up_projection
         assert isinstance(attention, VarlenAttention)
-        assert isinstance(widening, FusedWidening)
+        assert isinstance(up_projection, FusedUpProjection)
         if layer.is_pre:
             shifts.append(Shifts(None, None))
             continue
         first = _moved(layer.attention_output, before, attention.qkv)
-        shifts.append(Shifts(first, _moved(layer.down, layer.attention_norm, widening.product)))
+        shifts.append(Shifts(first, _moved(layer.down, layer.attention_norm, up_projection.product)))
         before = layer.output_norm
     return shifts
 

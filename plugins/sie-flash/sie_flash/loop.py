@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from sie_pytorch.forward import (
-    Added,
     Angles,
     LayerLoop,
     LayerStack,
+    LoraDelta,
     LowRank,
     Rows,
     RunnerContext,
@@ -21,7 +21,7 @@ from sie_flash.attention import Rotation, VarlenAttention
 from sie_flash.folding import move_biases
 from sie_flash.kernels import Kernel
 from sie_flash.layout import VarlenLayout, lay_out
-from sie_flash.products import FusedLinear, FusedWidening
+from sie_flash.products import FusedLinear, FusedUpProjection
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class VarlenParts:
         """See `LoopParts.product`."""
         return FusedLinear(layers, self.dtype)
 
-    def widening(self, stack: LayerStack, layer: torch.nn.Module) -> FusedWidening:
-        """See `LoopParts.widening`."""
-        return FusedWidening(stack, layer, self.dtype, fuses=self.signs.device.type != "cpu")
+    def up_projection(self, stack: LayerStack, layer: torch.nn.Module) -> FusedUpProjection:
+        """See `LoopParts.up_projection`."""
+        return FusedUpProjection(stack, layer, self.dtype, fuses=self.signs.device.type != "cpu")
 
     def attention(self, stack: LayerStack, layer: torch.nn.Module) -> VarlenAttention:
         """Take the weights of one layer.
@@ -97,13 +97,13 @@ class VarlenLoop(LayerLoop):
         first = self._shifts[0].attention
         return states if first is None else states.add_(first), angles
 
-    def _added(self, low_rank: LowRank, number: int) -> Added:
+    def _lora_delta(self, low_rank: LowRank, number: int) -> LoraDelta:
         """Give what computes the low-rank parts of a layer, of its input as it is without moved biases."""
-        row, shifts, added = self._stack.row, self._shifts[number], super()._added(low_rank, number)
+        row, shifts, lora = self._stack.row, self._shifts[number], super()._lora_delta(low_rank, number)
         moved = {row.joined[0]: shifts.attention, row.up[0]: shifts.feed_forward}
 
         def of_unmoved(states: torch.Tensor, *names: str) -> torch.Tensor | None:
             shift = moved.get(names[0])
-            return added(states if shift is None else states - shift, *names)
+            return lora(states if shift is None else states - shift, *names)
 
         return of_unmoved

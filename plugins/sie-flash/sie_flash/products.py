@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from sie_pytorch.forward import Added, LayerStack, Rows, RunnerUnfitError, plain_linear
+from sie_pytorch.forward import LayerStack, LoraDelta, Rows, RunnerUnfitError, plain_linear
 
 _tanh_gelu = partial(F.gelu, approximate="tanh")
 
@@ -58,23 +58,23 @@ class FusedLinear:
         self.bias = torch.cat(biases).to(dtype) if present else None
         """`[out]`."""
 
-    def __call__(self, states: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(self, states: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply, add the bias and what low-rank factors make."""
         bias, weight = self.bias, self.weight
         result = torch.mm(states, weight) if bias is None else torch.addmm(bias, states, weight)
-        return result if added is None else result.add_(added)
+        return result if delta is None else result.add_(delta)
 
-    def add(self, states: torch.Tensor, residual: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+    def add(self, states: torch.Tensor, residual: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply and add to `residual`, in its place; a product without a bias does that by itself."""
-        if added is not None:
-            residual.add_(added)
+        if delta is not None:
+            residual.add_(delta)
         if self.bias is None:
             return residual.addmm_(states, self.weight)
         return residual.add_(torch.addmm(self.bias, states, self.weight))
 
 
-class FusedWidening:
-    """A `Widening` of the loop: one product, and the activation within it where cuBLAS has it."""
+class FusedUpProjection:
+    """An `UpProjection` of the loop: one product, with the activation fused in if cuBLAS has it."""
 
     def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype, *, fuses: bool) -> None:
         """Take the weights.
@@ -99,9 +99,9 @@ class FusedWidening:
         self._fuses = fuses and not row.gated and self.product.bias is not None and fused(activation, dtype)
         self._use_gelu = activation != "relu"
 
-    def __call__(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
-        """Widen; see `Widening`."""
-        product, more = self.product, added(inputs, *self._names)
+    def __call__(self, inputs: torch.Tensor, lora: LoraDelta) -> torch.Tensor:
+        """Widen; see `UpProjection`."""
+        product, more = self.product, lora(inputs, *self._names)
         bias = product.bias
         if self._fuses and more is None and bias is not None:
             return torch._addmm_activation(bias, inputs, product.weight, use_gelu=self._use_gelu)

@@ -80,7 +80,7 @@ class VarlenLoopRunner(VarlenLoop):
 
 
 def _best(context: RunnerContext) -> Kernel:
-    """Give flash-attn, or where it is not to be had PyTorch's own."""
+    """Give flash-attn, or if it is not to be had PyTorch's own."""
     wanted = context.attention_backend == "flash_attention_2" or find_spec("flash_attn") is not None
     try:
         kernel = _imported(context) if wanted else torch_flash()

@@ -253,7 +253,7 @@ class Connection:
                 log.exception("the connection to %s could not be looked at; it is tried again", self.options.url)
 
     async def _look(self, served: asyncio.StreamWriter | None) -> asyncio.StreamWriter | None:
-        """Cut the connection where it does not answer; return the socket that is served."""
+        """Cut the connection if it does not answer; return the socket that is served."""
         if self._client.is_reconnecting:
             # The socket that was lost alone: the next one may be at its handshake.
             if self._writer() is served:

@@ -18,11 +18,11 @@ from sie_text.sequences import TokenSequence
 from sie_text.tokenizer import Ids, TextTokenizer, text_at
 from sie_text.truncation import cut, cuts_start, no_room, too_long
 
-__all__ = ["Filling", "TextPreparation"]
+__all__ = ["Expansion", "TextPreparation"]
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class Expansion:
     """The tokens that expand queries shorter than `length`."""
 
     length: int
@@ -53,8 +53,8 @@ class TextPreparation:
         *,
         pools_prompt: bool,
         takes_ids: bool,
-        filling: Filling | None = None,
-        takes_nothing: bool = False,
+        expansion: Expansion | None = None,
+        allows_empty: bool = False,
     ) -> None:
         """Keep the parts.
 
@@ -65,8 +65,8 @@ class TextPreparation:
             lengths: How long texts may be.
             pools_prompt: Whether pooling takes a prompt's tokens in.
             takes_ids: Whether items may hold token ids.
-            filling: What short queries are filled up with.
-            takes_nothing: Whether a text may have no token at all.
+            expansion: Expansion of short queries; None for none.
+            allows_empty: Whether a text may have no tokens.
         """
         self._model = model
         self.tokenizer = tokenizer
@@ -74,8 +74,8 @@ class TextPreparation:
         self._lengths = lengths
         self._pools_prompt = pools_prompt
         self._takes_ids = takes_ids
-        self._filling = filling
-        self._takes_nothing = takes_nothing
+        self._expansion = expansion
+        self._allows_empty = allows_empty
         # Over the tokenizer: a cache that held this object would keep it and its tokenizer after the unload.
         self._prompt_ids = lru_cache(maxsize=256)(partial(_tokenize_prompt, tokenizer))
 
@@ -102,7 +102,7 @@ class TextPreparation:
             Lengths(limit, limit, limit, most, 1),
             pools_prompt=True,
             takes_ids=context.model.config.accept_token_ids,
-            takes_nothing=True,
+            allows_empty=True,
         )
 
     def sequences(self, items: Sequence[Item], task: Task, places: Sequence[int] = ()) -> Iterator[TokenSequence]:
@@ -172,7 +172,7 @@ class TextPreparation:
         return self.tokenizer.prompt_length(self._prompt_ids(prompt.prefix), self._lengths.default)
 
     def _check(self, where: str, content: Ids) -> None:
-        if not self._takes_nothing:
+        if not self._allows_empty:
             self.tokenizer.require_tokens(self.tokenizer.framing + len(content), where, self._model)
         self.tokenizer.require_known(content, where, self._model)
 
@@ -199,13 +199,13 @@ class TextPreparation:
 
     def _framed(self, content: Ids, excluded: int, task: Task, truncated: Truncation | None = None) -> TokenSequence:
         """Put the special tokens around a text, and fill a short query up."""
-        ids, query, filling = self.tokenizer.frame(content), task.input_type == "query", self._filling
+        ids, query, expansion = self.tokenizer.frame(content), task.input_type == "query", self._expansion
         whole = TokenSequence(ids, None, excluded, truncated, task.options.get("max_active_dims"), query)
-        if not query or filling is None or len(ids) >= filling.length:
+        if not query or expansion is None or len(ids) >= expansion.length:
             return whole
-        filled = filling.length - len(ids)
-        ids = np.concatenate((ids, np.full(filled, filling.token, dtype=np.int64)))
-        return replace(whole, ids=ids, filled=filled, attended=filling.attended)
+        expanded = expansion.length - len(ids)
+        ids = np.concatenate((ids, np.full(expanded, expansion.token, dtype=np.int64)))
+        return replace(whole, ids=ids, expanded=expanded, attended=expansion.attended)
 
 
 def _tokenize_prompt(tokenizer: TextTokenizer, text: str) -> Ids:

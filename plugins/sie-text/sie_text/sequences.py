@@ -30,11 +30,11 @@ class TokenSequence:
     """Entries that a sparse vector keeps; None for the weights' own number."""
     query: bool = False
     """Whether it is a query."""
-    filled: int = 0
+    expanded: int = 0
     """How many tokens at its end expand it."""
     attended: bool = True
     """Whether tokens attend to those that expand it."""
-    asked: Any = None
+    finish_options: Any = None
     """Read by `Head.finish`; not part of the batch key."""
 
     @property
@@ -45,7 +45,7 @@ class TokenSequence:
     def unit(self, item: int, key: Hashable) -> Unit:
         """Make the unit of a batch whose payload it is: it costs its tokens; those that expand it are no usage."""
         tokens = len(self.ids)
-        return Unit(item, max(1, tokens), key, self, tokens - self.filled, self.truncated, self.nbytes)
+        return Unit(item, max(1, tokens), key, self, tokens - self.expanded, self.truncated, self.nbytes)
 
 
 class PackedBatch:
@@ -78,5 +78,5 @@ class PackedBatch:
     @cached_property
     def key_lengths(self) -> Ids | None:
         """`[sequences]`: how many tokens of each are attended to; None if all are."""
-        unseen = [0 if sequence.attended else sequence.filled for sequence in self.sequences]
+        unseen = [0 if sequence.attended else sequence.expanded for sequence in self.sequences]
         return self.lengths - np.array(unseen, dtype=np.int64) if any(unseen) else None

@@ -180,7 +180,7 @@ class DiskCache:
         return removed
 
     def remove(self, repo_id: str) -> bool:
-        """Remove a repository; False where some process uses it, or it cannot be removed."""
+        """Remove a repository; False if some process uses it, or it cannot be removed."""
         found = next((each for each in self.repositories() if each.repo_id == repo_id), None)
         return found is not None and self._remove(found)
 

@@ -24,7 +24,7 @@ ALLOWED_FILES = (
     "artifact.metadata",
 )
 """The files taken from a repository beside its weights: configs, tokenizers, templates. Code is taken too, and runs
-only where a model's config opts in."""
+only if a model's config opts in."""
 
 IGNORED_FILES = ("onnx/*", "openvino/*", "coreml/*", "original/*")
 """Copies of the weights in other formats, with their files."""

@@ -100,7 +100,7 @@ class Locks:
             return None
 
     def _open(self, file: str) -> int | None:
-        """Open a lock file; create it if needed; read-only where it cannot be written."""
+        """Open a lock file; create it if needed; read-only if it cannot be written."""
         if sys.platform == "win32":
             return None
         path = self.folder / file
@@ -114,7 +114,7 @@ class Locks:
 
 
 def _lock(descriptor: int, *, shared: bool, wait: bool, unknown: bool = False) -> bool:
-    """Lock an open file; False where another process holds the lock, `unknown` where the file system has no locks."""
+    """Lock an open file; False if another process holds the lock, `unknown` where the file system has no locks."""
     if sys.platform == "win32":
         return unknown
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)

@@ -107,7 +107,7 @@ def passes(error: Exception) -> bool:
 
 
 def status_of(error: Exception) -> int | None:
-    """Return the HTTP status of a failure of the Hub's client, where it has one."""
+    """Return the HTTP status of a failure of the Hub's client, if it has one."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status if isinstance(status, int) else None
 

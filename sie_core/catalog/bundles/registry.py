@@ -171,7 +171,7 @@ def queue_pool(config: ModelConfig) -> str:
 def any_case(catalog: Catalog) -> Mapping[str, str]:
     """Map the ids of a catalog in lower case to what they are listed under; the first of several counts."""
     names = reversed(list(catalog.entries))
-    # `lower` makes another string of every name; where one is in lower case already, thousands are spared.
+    # `lower` makes another string of every name; if one is in lower case already, thousands are spared.
     return {name if name.islower() else name.lower(): name for name in names}
 
 

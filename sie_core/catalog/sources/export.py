@@ -34,7 +34,7 @@ class ExportedModel:
     source: str = "api"
     """`api`, or `filesystem` for one that came with the service's image."""
     epoch: int = 0
-    """The service's epoch of its last change; 0 where it was never changed."""
+    """The service's epoch of its last change; 0 if it was never changed."""
 
 
 @dataclass(frozen=True, slots=True)

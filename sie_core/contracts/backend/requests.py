@@ -38,7 +38,7 @@ class Item:
     id: str | None = None
     text: str | None = None
     token_ids: tuple[int, ...] | None = None
-    """Ids of the model's own tokenizer in place of `text`; only where the model's config accepts them."""
+    """Ids of the model's own tokenizer in place of `text`; only if the model's config accepts them."""
     images: tuple[Media, ...] = ()
     audio: Media | None = None
     video: Media | None = None

@@ -76,7 +76,7 @@ class DecodingBackend(Protocol):
         """Write the text of each list of ids. Called on the event loop.
 
         Raises:
-            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` where it has no way back, about
+            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` if it has no way back, about
                 `ids[0]` where the tokenizer has no such token.
         """
         ...

@@ -40,7 +40,7 @@ RUNTIMES = ("CUDA error: ", "HIP error: ")
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Raise errors of the device as `OutOfDeviceMemory` or `DeviceLost`, also where a library wrapped them."""
+    """Raise errors of the device as `OutOfDeviceMemory` or `DeviceLost`, also if a library wrapped them."""
     try:
         yield
     except Exception as error:

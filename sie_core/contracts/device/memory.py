@@ -55,7 +55,7 @@ class Room:
     wait_s: float | None = None
     """Nothing may be unloaded yet: ask again after this many seconds, or when a model becomes idle."""
     fits: bool = True
-    """False where no unload would make room enough: the load fails."""
+    """False if no unload would make room enough: the load fails."""
 
 
 class MemoryManager(Protocol):

@@ -21,7 +21,7 @@ _local = _Local()
 def preemption_point() -> Callable[[], None] | None:
     """Return a callable that `Adapter.run` may call between two parts of a run; None if nothing may preempt it.
 
-    Each call may run another batch, even of the same model, before it returns. Call it only where the progress of the
+    Each call may run another batch, even of the same model, before it returns. Call it only if the progress of the
     run is held in local variables alone.
     """
     return _local.point

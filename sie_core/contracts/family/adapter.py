@@ -221,10 +221,10 @@ class Adapter(ABC):
     def load_lora(self, name: str, folder: Path) -> Lora:
         """Load a LoRA adapter in PEFT's layout for `Task.lora`, on a loader thread; base weights stay as they are.
 
-        Called only where `facts.takes_lora`; families that say so override it.
+        Called only if `facts.takes_lora`; families that say so override it.
 
         Raises:
-            ModelLoadError: With the failure's class: `CONFIG` where it does not fit the model.
+            ModelLoadError: With the failure's class: `CONFIG` if it does not fit the model.
             OutOfDeviceMemory: The device has no room.
         """
         raise NotImplementedError

@@ -19,7 +19,7 @@ class KeptChoice:
     setup: Mapping[str, str] = field(default_factory=dict)
     """Conditions of the choice, other than the weights, the machine and the versions of plugins."""
     settled: bool = True
-    """Whether later loads keep to it; where it is not, the next one measures again."""
+    """Whether later loads keep to it; if it is not, the next one measures again."""
 
 
 class KeptChoices(Protocol):
@@ -30,5 +30,5 @@ class KeptChoices(Protocol):
         ...
 
     def keep(self, choice: KeptChoice) -> None:
-        """Keep a choice, in place of an earlier one for the same setup; it is lost where it cannot be written."""
+        """Keep a choice, in place of an earlier one for the same setup; it is lost if it cannot be written."""
         ...

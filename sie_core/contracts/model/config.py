@@ -49,7 +49,7 @@ class ModelConfig:
     """The config's `package_backed`: the adapter brings whatever it needs."""
     inputs: tuple[str, ...] = ("text",)
     tasks: Mapping[str, Any] = field(default_factory=dict)
-    """`encode`, `score`, `extract` as the config declares them; empty where the weights decide."""
+    """`encode`, `score`, `extract` as the config declares them; empty if the weights decide."""
     max_sequence_length: int | None = None
     accept_token_ids: bool = False
     trust_remote_code: bool = False

@@ -126,7 +126,7 @@ class WeightPackage:
 
     repo_id: str
     distribution: str
-    """The distribution on the package index; where it is not installed the package is passed over."""
+    """The distribution on the package index; if it is not installed the package is passed over."""
     module: str
     """The import package whose folder holds the weights."""
     folder: str = "."

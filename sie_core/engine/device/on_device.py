@@ -38,7 +38,7 @@ class OnDevice:
         return sum(max(0.0, (run.batch.predicted_s or 0.0) - (now - self._since(run))) for run in self._runs)
 
     def begin(self, run: Run, now: float) -> Run:
-        """Put a run on the device; where it is within another one, that one stands still until `resume`."""
+        """Put a run on the device; if it is within another one, that one stands still until `resume`."""
         if run.within is not None:
             run.within.started = self._since(run.within)
         run.started = run.at_work_since = now
@@ -70,7 +70,7 @@ class OnDevice:
         return waited
 
     def remove(self, run: Run) -> bool:
-        """Take a run off the device; False where it is not there."""
+        """Take a run off the device; False if it is not there."""
         there = run in self._runs
         self._runs.discard(run)
         return there

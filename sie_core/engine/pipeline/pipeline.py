@@ -112,7 +112,7 @@ class Pipeline:
         self.fail_all(why)
 
     def close(self, timeout_s: float) -> bool:
-        """Join every thread; False where one was still at work after `timeout_s` each."""
+        """Join every thread; False if one was still at work after `timeout_s` each."""
         joined = [self.device.close(timeout_s), *(pool.close(timeout_s) for pool in self._pools.values())]
         return all(joined)
 

@@ -58,7 +58,7 @@ class Pending(Generic[Answer]):
             call_soon(self._loop, _resolve, self.future, None, error)
 
     def settle(self) -> bool:
-        """Mark it as settled, without an answer: nobody waits for one any more. False where it was settled already."""
+        """Mark it as settled, without an answer: nobody waits for one any more. False if it was settled already."""
         with self._lock:
             was, self.settled = self.settled, True
         return not was

@@ -115,7 +115,7 @@ class Lifecycle:
             await record.at_rest()
 
     async def retire(self, record: ModelRecord) -> None:
-        """Unload a retired record once its last request is answered, also where a load is under way; then remove it."""
+        """Unload a retired record once its last request is answered, also if a load is under way; then remove it."""
         if record.state in (State.FETCHING, State.QUEUED):
             await _cancel(record)  # the device holds nothing of it yet
         while not self._closed and (record.state not in RESTING or record.loaded is not None):  # a close unloads it

@@ -217,7 +217,7 @@ class Residency:
         return chosen is not None and await self._evict(chosen, "out_of_memory", 0.0)
 
     async def _evict(self, chosen: str, reason: Reason, wait_s: float) -> bool:
-        # Evict a resident; False where it is in use for `wait_s`, or gone meanwhile.
+        # Evict a resident; False if it is in use for `wait_s`, or gone meanwhile.
         if (resident := self._residents().get(chosen)) is None:
             return False
         held = resident.held

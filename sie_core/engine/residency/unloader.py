@@ -61,7 +61,7 @@ class Unloader:
             evict: Whether it makes room for others; requests then wait and have it loaded again.
 
         Returns:
-            Whether it is unloaded. False too where it was not loaded, or another unload was under way.
+            Whether it is unloaded. False too if it was not loaded, or another unload was under way.
         """
         loaded = record.ready()
         if loaded is None or self.closed:

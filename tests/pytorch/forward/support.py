@@ -61,7 +61,7 @@ def batch_for(name: str) -> PackedBatch:
     return packed_batch(lengths, types=2 if takes_types else 0)
 
 
-def filled_up(batch: PackedBatch) -> PackedBatch:
+def with_expansion(batch: PackedBatch) -> PackedBatch:
     """Let nothing attend to the last third of every other sequence, beyond every window of the first tokens."""
     lengths = batch.cu_seqlens.diff()
     return replace(batch, key_lengths=lengths - lengths // 3 * (torch.arange(len(lengths)) % 2 == 0))

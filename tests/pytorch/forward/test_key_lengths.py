@@ -19,10 +19,10 @@ from tests.pytorch.forward.support import (
     batch_for,
     build,
     deviation,
-    filled_up,
     forward,
     padded_states,
     reference_model,
+    with_expansion,
 )
 from tests.pytorch.forward.test_proof import spec
 from tests.pytorch.models import ARCHITECTURES
@@ -53,11 +53,11 @@ def test_states_equal_those_under_the_model_s_own_mask(
     served: str, name: str, checkpoint: Callable[[str], Path], runner: Callable[[str], BuiltRunner]
 ) -> None:
     if served == "encoder-loop" or name in COMPANY:
-        chosen = build(checkpoint(name), LOOP, fills_up=True)
+        chosen = build(checkpoint(name), LOOP, expands_queries=True)
     else:
         chosen = runner(name)
     assert chosen.info.name.startswith(served), chosen.info.reason
-    batch = filled_up(batch_for(name))
+    batch = with_expansion(batch_for(name))
     assert batch.key_lengths is not None
     states, right = forward(chosen, batch), expected(name, checkpoint(name), batch)
     assert deviation(states, right) <= TOLERANCE
@@ -68,14 +68,14 @@ def test_states_equal_those_under_the_model_s_own_mask(
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "qwen3", "mpnet"])
 def test_a_filled_up_row_of_a_batch_equals_the_same_text_alone(name: str, runner: Callable[[str], BuiltRunner]) -> None:
-    batch = filled_up(batch_for(name))
+    batch = with_expansion(batch_for(name))
     alone = torch.cat([forward(runner(name), batch.one(place)) for place in batch.places])
     assert deviation(forward(runner(name), batch), alone) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "embeddinggemma"])
 def test_eager_attention_gives_the_same(name: str, checkpoint: Callable[[str], Path], runner: Callable) -> None:
-    batch = filled_up(batch_for(name))
+    batch = with_expansion(batch_for(name))
     eager = build(checkpoint(name), attention_backend="eager")
     assert deviation(forward(eager, batch), forward(runner(name), batch)) <= TOLERANCE
 
@@ -83,9 +83,9 @@ def test_eager_attention_gives_the_same(name: str, checkpoint: Callable[[str], P
 @pytest.mark.parametrize("name", ["bert", "modernbert", "qwen3", "deberta-v2", "gemma2"])
 def test_the_runner_proves_it_where_the_model_has_such_tokens(name: str, checkpoint: Callable[[str], Path]) -> None:
     faulty = [spec("SeesFilling", priority=20), *RUNNERS]
-    chosen = build(checkpoint(name), faulty, fills_up=True)
+    chosen = build(checkpoint(name), faulty, expands_queries=True)
     assert chosen.info.name != "SeesFilling"
-    batch = filled_up(batch_for(name))
+    batch = with_expansion(batch_for(name))
     assert deviation(forward(chosen, batch), expected(name, checkpoint(name), batch)) <= TOLERANCE
     if ARCHITECTURES[name].packed:
         reason = "not SeesFilling: its states differ from each sequence alone where nothing attends to its last tokens"

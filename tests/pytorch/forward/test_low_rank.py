@@ -19,11 +19,11 @@ from tests.pytorch.forward.support import (
     batch_for,
     build,
     deviation,
-    filled_up,
     forward,
     packed_batch,
     padded_states,
     reference_model,
+    with_expansion,
 )
 from tests.pytorch.models import ARCHITECTURES
 
@@ -83,7 +83,7 @@ def test_states_equal_those_of_merged_weights(runner: str, name: str, checkpoint
 
 @pytest.mark.parametrize("runner", ["", "packed", "encoder-loop", "cpu-kernels"])
 def test_factors_and_tokens_that_nothing_attends_to_go_together(runner: str, checkpoint: Callable[[str], Path]) -> None:
-    built, batch = serve(runner, checkpoint("bert")), filled_up(batch_for("bert"))
+    built, batch = serve(runner, checkpoint("bert")), with_expansion(batch_for("bert"))
     shapes = dict(built.linear_shapes)
     low_rank = factors_for(shapes, shapes, seed=1)
     expected = padded_states(merged("bert", checkpoint("bert"), low_rank), batch)

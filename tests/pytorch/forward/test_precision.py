@@ -24,7 +24,7 @@ from sie_pytorch.forward.checkpoint.precision import (
     why_not_bfloat16,
 )
 from sie_pytorch.forward.choice import proof
-from sie_pytorch.forward.choice.trials import Trials
+from sie_pytorch.forward.choice.factory import CandidateFactory
 from sie_pytorch.forward.specs import RUNNERS
 
 from sie_core.cache.choices import kept_choices
@@ -224,7 +224,7 @@ def test_a_judge_s_refusal_on_an_accelerator_leaves_float32_to_be_tried(refused:
         refused=["not packed: in float16 its probabilities move"],
         rounds_too_much=refused,
         dtype=torch.float16,
-        examination=SimpleNamespace(dtype=torch.float16),
+        references=SimpleNamespace(dtype=torch.float16),
         config=SimpleNamespace(model_type="bert"),
     )
-    assert isinstance(Trials.failure(cast("Trials", tried)), kind)
+    assert isinstance(CandidateFactory.failure(cast("CandidateFactory", tried)), kind)

@@ -40,7 +40,7 @@ def filling_attended(runner: Any, *arguments: Any) -> Any:
 
 def not_filled_up(self: Any, *arguments: Any) -> Any:
     row = right_frame(self, *arguments)
-    return replace(row, ids=row.ids[: len(row.ids) - row.filled], filled=0)
+    return replace(row, ids=row.ids[: len(row.ids) - row.expanded], expanded=0)
 
 
 FAULTS: dict[str, tuple[type, str, Callable[..., Any], str]] = {

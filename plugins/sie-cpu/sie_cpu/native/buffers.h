@@ -1,4 +1,4 @@
-// The memory of one call: activations of a chunk and the scratch of each thread, cut from one block of the caller's.
+// The memory of one call: activations of a chunk and each thread's scratch, cut from one block that the caller owns.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -10,7 +10,7 @@
 
 struct Buffers { // activations of one chunk; the scratch is each thread's own
     float *states, *sums;
-    element *inputs, *joined, *attended, *inner, *lowered; // lowered: what low rank makes of the input of a product
+    element *inputs, *joined, *attended, *inner, *lowered; // lowered: a product's input times LoRA's first factor
 };
 
 struct Widths { // row strides of the buffers; all layers are alike

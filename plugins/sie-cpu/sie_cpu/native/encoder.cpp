@@ -1,8 +1,8 @@
 // A transformer encoder over packed sequences, from embeddings to last hidden states, in one call.
 //
-// Where there are sequences enough, a thread takes a chunk of whole sequences through all layers alone: nothing to wait
-// for, and activations stay in its own cache. Otherwise the threads share each chunk, and divide the columns of every
-// product between them. The caller owns all memory.
+// With enough sequences, each thread takes chunks of whole sequences through all layers alone: it waits for nobody, and
+// activations stay in its cache. Otherwise the threads share each chunk, and divide the columns of every product. The
+// caller owns all memory.
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -13,12 +13,12 @@
 
 namespace {
 
-constexpr int64_t CHUNK = 96;         // tokens a thread takes at once: whole tiles, and activations that fit its cache
-constexpr int64_t LARGE_CHUNK = 192;  // the same of a large batch, where weights are read for more tokens at once
-constexpr int64_t ROUNDS = 6;         // chunks of a thread that make a batch large: enough to balance unequal ones
-constexpr int64_t SHARED_CHUNK = 384; // tokens the threads share at once
-constexpr int64_t SHARES = 2;         // items of a shared stage for each thread: one that is held up leaves work behind
-constexpr double IMBALANCE = 1.2;     // how much longer than its share the busiest thread may work before all share
+constexpr int64_t CHUNK = 96;         // tokens of a thread's chunk: whole tiles, and activations that fit its cache
+constexpr int64_t LARGE_CHUNK = 192;  // the same in a large batch, where weights are read for more tokens at once
+constexpr int64_t ROUNDS = 6;         // chunks per thread that make a batch large: enough to balance unequal ones
+constexpr int64_t SHARED_CHUNK = 384; // tokens of a shared chunk
+constexpr int64_t SHARES = 2;         // items of a shared stage per thread; others take over from a delayed one
+constexpr double IMBALANCE = 1.2;     // most load of one thread, in fair shares; above, threads share chunks
 
 std::vector<Chunk> chunks_of(const int64_t *offsets, int64_t sequences, int64_t target) {
     std::vector<Chunk> chunks;
@@ -35,7 +35,7 @@ struct Plan {
     int64_t rows, longest;
 };
 
-// Whole chunks for each thread where that keeps all of them busy, shared ones otherwise.
+// Whole chunks for each thread if that keeps all of them busy, shared ones otherwise.
 Plan make_plan(const int64_t *offsets, int64_t sequences, int threads) {
     const int64_t tokens = offsets[sequences];
     const int64_t chunk = std::clamp(tokens / (threads * ROUNDS), CHUNK, LARGE_CHUNK);
@@ -53,7 +53,7 @@ Plan make_plan(const int64_t *offsets, int64_t sequences, int threads) {
     return plan;
 }
 
-// Adds up the nanoseconds of each kind of stage, over all threads; does nothing where nobody asks.
+// Adds up the nanoseconds of each kind of stage, over all threads; does nothing without counters.
 class Stopwatch {
   public:
     explicit Stopwatch(int64_t *spent) : spent_(spent) {}
@@ -70,8 +70,8 @@ class Stopwatch {
 };
 
 struct Workspace {
-    std::vector<Buffers> buffers; // of each thread, or one that all share
-    std::vector<Scratch> scratch; // of each thread
+    std::vector<Buffers> buffers; // per thread, or one that all share
+    std::vector<Scratch> scratch; // per thread
     Workspace(Arena &arena, const Batch &batch, const Plan &plan, int64_t lowered, int64_t threads) {
         for (int64_t place = 0; place < threads; place++) {
             if (place == 0 || !plan.shared) buffers.push_back(take_buffers(arena, batch.widths, plan.rows, lowered));
@@ -113,10 +113,10 @@ void run_all(const Batch &batch, const Plan &plan, const Workspace &workspace, i
 #pragma GCC visibility push(default)
 extern "C" {
 
-// Raised with every change of a signature or of what a field means: a library built before it is refused, not called.
+// Raised with every change of a signature or of a field's meaning: a library of another version is refused.
 int64_t sie_interface() { return 9; }
 
-// The bytes of the structures that cross this interface, in the order of STRUCTURES in structures.py; 0 beyond the last.
+// The bytes of the structures that cross this interface, ordered as STRUCTURES in structures.py; 0 beyond the last.
 int64_t sie_size_of(int64_t structure) {
     constexpr int64_t sizes[] = {sizeof(Matrix),    sizeof(Norm),         sizeof(Layer),
                                  sizeof(Angles),    sizeof(LowRank),      sizeof(LayerLowRank),
@@ -141,14 +141,14 @@ void sie_pack(const float *numbers, int64_t columns, int64_t inner, void *panels
                     *to++ = to_weight(numbers[(panel + column) * inner + k + step]);
 }
 
-// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. With `embeddings` what enters is made of `ids`,
-// `types` and `positions` instead, as in Tokens. Of each sequence the first `keys` tokens are seen, all where that is
-// null. `angles` are those that layers name, or null; `low_rank`, where given, is of each
-// layer, and `lowered` its widest product, padded to PANEL, or 0. `spent`, where given, holds sie_stage_kinds()
-// counters of nanoseconds, and one more for the whole call.
+// Runs all layers over `states`, float32 `[tokens, hidden]`, in place. With `embeddings`, the input is computed from
+// `ids`, `types` and `positions` instead, as in Tokens. The first `keys` tokens of each sequence are keys, all if null.
+// `angles` are indexed by the layers, or null. `low_rank`, if given, has one entry per layer, and `lowered` is its
+// widest rank, padded to PANEL, or 0. `spent`, if given, holds sie_stage_kinds() counters of nanoseconds, and one more
+// for the whole call.
 //
-// Returns 0, or without having done anything the bytes of a workspace that suffices, or -1 where memory is short, or -2
-// where a table of embeddings has no row for a token.
+// Returns 0; or, without having done anything, the bytes of a sufficient workspace, -1 if memory is short, or -2 if an
+// embedding table has no row for a token.
 int64_t sie_encode(const void *handle, const void *embeddings, const int64_t *ids, const int64_t *types,
                    const int64_t *positions, float *states, const int64_t *offsets, const int64_t *keys,
                    int64_t sequences, const void *angles, const void *low_rank, int64_t lowered, int64_t threads,

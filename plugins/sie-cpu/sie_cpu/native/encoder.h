@@ -1,4 +1,4 @@
-// The structures of an encoder, field by field those of sie_cpu/structures.py; kernels.py compares their sizes at load.
+// The structures of an encoder, field by field as in sie_cpu/structures.py; kernels.py compares their sizes at load.
 #pragma once
 
 #include "product.h"
@@ -9,18 +9,18 @@ struct Norm {
 };
 
 struct Layer {
-    Matrix joined, attention_output, up, down; // `joined`: queries, keys, values; `up`: gate beside it where gated
-    Norm attention, output;                    // of the sums: what the feed-forward part takes, and the next layer;
-                                               // before products only, null where the next layer is in another call
-    Norm attended, narrowed;                   // of what a part gives, before it is added
-    const float *query_norm, *key_norm;        // RMSNorm of a head's elements, zeros where it is padded; or null
-    int64_t window;                            // how far a token sees, see Sight; 0: everything
-    int64_t angles;                            // which of the rotary angles are its own
-    const weight *position_keys;               // of disentangled attention, see Distances; or null
+    Matrix joined, attention_output, up, down; // `joined`: queries, keys, values; `up`: with the gate, if any
+    Norm attention, output;                    // of the residual sums: input of the feed-forward part, and of the next
+                                               // layer; with pre_norm, null if the next layer is in another call
+    Norm post_attention, post_mlp;             // of a part's output, before the residual sum
+    const float *query_norm, *key_norm;        // RMSNorm of a head's elements, zero-padded; or null
+    int64_t window;                            // attention window, see Visibility; 0: unlimited
+    int64_t angles;                            // index of the layer's rotary angles
+    const weight *position_keys;               // for disentangled attention, see Distances; or null
     const weight *position_queries;
 };
 
-struct LowRank {          // what is added to a weight: `upper` times `lower`; nothing where `rank` is 0
+struct LowRank {          // a LoRA delta of a weight: `upper` times `lower`; none if `rank` is 0
     Matrix lower;         // `[rank padded to PANEL, inner]`, no bias
     const weight *upper; // panels as the weight's own, `rank` inside
     int64_t rank;        // a multiple of WEIGHT_STEP
@@ -31,21 +31,21 @@ struct LayerLowRank {
     const weight *position_keys, *position_queries; // in place of the layer's own; or null
 };
 
-// Of disentangled attention (arXiv 2006.03654): which column of the tables of keys and queries of positions a distance
-// has. The tables hold `count` columns for each head, in panels; those of keys are in reverse.
+// Disentangled attention (arXiv 2006.03654): maps a distance to its column in the tables of position keys and queries.
+// The tables hold `count` columns for each head, in panels; the columns of keys are in reverse.
 struct Distances {
-    const int32_t *columns; // of the distances from -farthest to farthest: rising, and never beyond their ends
-    int64_t farthest;       // distances beyond it have its column
-    int64_t own;            // up to this distance each has a column of its own, next to its neighbours'
-    int64_t count;          // a multiple of PANEL; 0: attention is not disentangled
+    const int32_t *columns; // for distances from -farthest to farthest; ascending
+    int64_t farthest;       // larger distances share its column
+    int64_t own;            // distances up to this one have separate, adjacent columns
+    int64_t count;          // a multiple of PANEL; 0: no disentangled attention
 };
 
-struct Table { // of embeddings, `[count, hidden]`
+struct Table { // an embedding table, `[count, hidden]`
     const float *rows; // null: none
     int64_t count;
 };
 
-// What makes states of tokens: a row of each table, added up in this order, and the norm of the sum where it has one.
+// Computes the first states: a row of each table, added up in this order, then the norm of the sum, if any.
 struct Embeddings {
     Table words, types, positions;
     Norm norm; // LayerNorm
@@ -56,20 +56,20 @@ struct Encoder {
     const Layer *layers;
     int64_t layer_count, hidden;
     int64_t heads, key_heads;      // `heads` is a multiple of `key_heads`
-    int64_t head_size, head_width; // a head's elements, and those padded to LANES
+    int64_t head_size, head_width; // elements of a head, and the same padded to LANES
     int64_t activation, gated, causal;
     int64_t rms;      // whether norms are RMSNorm (arXiv 1910.07467), LayerNorm otherwise
-    int64_t pre_norm; // normalised states enter products only; otherwise they are what is added to
-    Norm entry;       // of what enters the first layer
+    int64_t pre_norm; // whether norms apply only to the inputs of products, not to the residual
+    Norm entry;       // of the first layer's input
     Distances distances;
     float norm_epsilon, scale;
 };
 
-struct Tokens { // their rows in the tables of embeddings; null where there is no such table, or all have row 0
+struct Tokens { // row indices in the embedding tables; null if there is no such table, or all are 0
     const int64_t *ids, *types, *positions;
 };
 
-struct Angles { // of rotary positions, `[tokens, width]` each
+struct Angles { // rotary angles, `[tokens, width]` each
     const float *cosine, *sine;
     int64_t width;
 };

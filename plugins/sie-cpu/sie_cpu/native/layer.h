@@ -19,48 +19,49 @@ struct Range { // the part of a stage that one item of work covers
     }
 };
 
-// What every chunk of a batch has in common.
+// Shared by all chunks of a batch.
 struct Batch {
     const Encoder &encoder;
     const Widths widths;
-    float *const states;                // of all tokens: those that enter, without embeddings, and those that leave
-    const Embeddings *const embeddings; // what makes the states that enter of `tokens`, or null
+    float *const states;                // of all tokens: the output, and without embeddings the input
+    const Embeddings *const embeddings; // compute the input from `tokens`, or null
     const Tokens tokens;
-    const int64_t *const offsets;       // where each sequence starts
-    const int64_t *const keys;          // how many tokens of each are seen; null: all
-    const Angles *const angles;         // null where positions are not rotary
-    const LayerLowRank *const low_rank; // of each layer, or null
+    const int64_t *const offsets;       // start of each sequence
+    const int64_t *const keys;          // number of key tokens of each sequence; null: all
+    const Angles *const angles;         // null if positions are not rotary
+    const LayerLowRank *const low_rank; // for each layer, or null
 };
 
-// The parts of a layer in their order; those that lower compute what low rank adds to the product that follows.
+// The parts of a layer in their order; LORA_DOWN_* multiply by LoRA's first factor for the product that follows.
 enum Part {
-    LOWER_JOINED,
-    JOIN,
-    TURN,
+    LORA_DOWN_QKV,
+    QKV,
+    ROTATE,
     ATTEND,
-    LOWER_OUTPUT,
+    LORA_DOWN_OUTPUT,
     OUTPUT,
     ATTENTION_NORM,
-    LOWER_UP,
+    LORA_DOWN_UP,
     UP,
-    LOWER_DOWN,
+    LORA_DOWN_DOWN,
     DOWN,
     OUTPUT_NORM,
     PARTS
 };
-constexpr int64_t KIND[PARTS] = {1, 1, 2, 3, 4, 4, 5, 6, 6, 7, 7, 8}; // what a part's time counts as
-constexpr int64_t KINDS = 9;                                          // with entering and leaving, which is 0
+constexpr int64_t KIND[PARTS] = {1, 1, 2, 3, 4, 4, 5, 6, 6, 7, 7, 8}; // the stopwatch counter of each part
+constexpr int64_t KINDS = 9;                                          // including embedding and storing, counter 0
 
-// The stages of a batch: to enter, the parts of each layer that it needs, to leave. They have to follow each other;
-// the items of one stage may run in any order, at once.
+// The stages of a batch: embed, the required parts of each layer, store. Stages run one after another; the items of one
+// stage may run in any order, in parallel.
 class Stages {
   public:
     explicit Stages(const Batch &batch) : layers_(batch.encoder.layer_count) {
         const Layer &layer = batch.encoder.layers[0];
-        const bool turns = batch.angles || layer.query_norm || layer.key_norm;
+        const bool rotates = batch.angles || layer.query_norm || layer.key_norm;
         for (int part = 0; part < PARTS; part++) {
-            const bool lowers = part == LOWER_JOINED || part == LOWER_OUTPUT || part == LOWER_UP || part == LOWER_DOWN;
-            if ((batch.low_rank || !lowers) && (turns || part != TURN)) parts_[a_layer_++] = (Part)part;
+            const bool is_lora_down = part == LORA_DOWN_QKV || part == LORA_DOWN_OUTPUT || part == LORA_DOWN_UP ||
+                                      part == LORA_DOWN_DOWN;
+            if ((batch.low_rank || !is_lora_down) && (rotates || part != ROTATE)) parts_[a_layer_++] = (Part)part;
         }
     }
     int64_t count() const { return 2 + layers_ * a_layer_; }
@@ -76,8 +77,7 @@ class Stages {
     int64_t a_layer_ = 0;
 };
 
-// One chunk on its way through the layers. Every stage takes the part of it that an item covers: panels of a product,
-// heads, or rows.
+// Runs one chunk through the layers. An item covers a part of a stage: panels of a product, heads, or rows.
 class ChunkRun {
   public:
     ChunkRun(const Batch &batch, const Stages &stages, const Buffers &buffers, const Scratch &scratch,
@@ -87,35 +87,35 @@ class ChunkRun {
 
     void run(int64_t stage, int64_t item, int64_t items) const {
         const Range rows = Range::part(chunk_.rows, item, items);
-        if (stages_.enters(stage)) return enter(rows);
-        if (stages_.leaves(stage)) return leave(rows);
+        if (stages_.enters(stage)) return embed_rows(rows);
+        if (stages_.leaves(stage)) return store_rows(rows);
         static const LayerLowRank none{};
         const Layer &layer = encoder_.layers[stages_.layer(stage)];
         const LayerLowRank &low = batch_.low_rank ? batch_.low_rank[stages_.layer(stage)] : none;
         const auto panels = [&](const Matrix &matrix) { return Range::part(matrix.columns / PANEL, item, items); };
         switch (stages_.part(stage)) {
-        case LOWER_JOINED: return lower(low.joined, buffers_.inputs, widths_.hidden, rows);
-        case JOIN: return join(layer.joined, low.joined, panels(layer.joined));
-        case TURN: return turn_heads(layer, rows);
+        case LORA_DOWN_QKV: return lora_down(low.joined, buffers_.inputs, widths_.hidden, rows);
+        case QKV: return qkv(layer.joined, low.joined, panels(layer.joined));
+        case ROTATE: return rotate_heads(layer, rows);
         case ATTEND: return attend_heads(layer, low, Range::part(encoder_.heads, item, items));
-        case LOWER_OUTPUT: return lower(low.attention_output, buffers_.attended, widths_.attended, rows);
+        case LORA_DOWN_OUTPUT: return lora_down(low.attention_output, buffers_.attended, widths_.attended, rows);
         case OUTPUT:
-            return project(layer.attention_output, low.attention_output, layer.attended, buffers_.attended,
+            return project(layer.attention_output, low.attention_output, layer.post_attention, buffers_.attended,
                            widths_.attended, panels(layer.attention_output));
-        case ATTENTION_NORM: return norm(layer.attended, layer.attention, !encoder_.pre_norm, rows);
-        case LOWER_UP: return lower(low.up, buffers_.inputs, widths_.hidden, rows);
+        case ATTENTION_NORM: return norm(layer.post_attention, layer.attention, !encoder_.pre_norm, rows);
+        case LORA_DOWN_UP: return lora_down(low.up, buffers_.inputs, widths_.hidden, rows);
         case UP: return widen_by_activation(layer.up, low.up, panels(layer.up));
-        case LOWER_DOWN: return lower(low.down, buffers_.inner, widths_.inner, rows);
+        case LORA_DOWN_DOWN: return lora_down(low.down, buffers_.inner, widths_.inner, rows);
         case DOWN:
-            return project(layer.down, low.down, layer.narrowed, buffers_.inner, widths_.inner, panels(layer.down));
+            return project(layer.down, low.down, layer.post_mlp, buffers_.inner, widths_.inner, panels(layer.down));
         default:
             const bool last = &layer == encoder_.layers + encoder_.layer_count - 1;
-            return norm(layer.narrowed, layer.output, !encoder_.pre_norm || last, rows);
+            return norm(layer.post_mlp, layer.output, !encoder_.pre_norm || last, rows);
         }
     }
 
   private:
-    void enter(const Range &rows) const {
+    void embed_rows(const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++) {
             const int64_t token = chunk_.start + row;
             float *to = buffers_.states + row * widths_.hidden;
@@ -128,14 +128,14 @@ class ChunkRun {
         }
     }
 
-    void leave(const Range &rows) const {
+    void store_rows(const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++)
             std::memcpy(batch_.states + (chunk_.start + row) * encoder_.hidden, buffers_.states + row * widths_.hidden,
                         encoder_.hidden * sizeof(float));
     }
 
-    // Rows through the first of two low-rank factors.
-    void lower(const LowRank &low, const element *from, int64_t stride, const Range &rows) const {
+    // Multiplies rows by the first LoRA factor.
+    void lora_down(const LowRank &low, const element *from, int64_t stride, const Range &rows) const {
         if (!low.rank) return;
         const int64_t columns = low.lower.columns;
         for (int64_t panel = 0; panel < columns / PANEL; panel++)
@@ -146,13 +146,13 @@ class ChunkRun {
                           });
     }
 
-    // What the second adds to a product, of rows that are lowered.
+    // The second LoRA factor, applied to the rows of `lora_down`.
     Correction correction(const LowRank &low) const {
         if (!low.rank) return {};
         return {buffers_.lowered, low.lower.columns, low.upper, low.rank};
     }
 
-    void join(const Matrix &matrix, const LowRank &low, const Range &panels) const {
+    void qkv(const Matrix &matrix, const LowRank &low, const Range &panels) const {
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
             panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction(low), scratch_.widened,
                           [&](int64_t row, vec(&sums)[VECTORS]) {
@@ -161,7 +161,7 @@ class ChunkRun {
                           });
     }
 
-    void turn_heads(const Layer &layer, const Range &rows) const {
+    void rotate_heads(const Layer &layer, const Range &rows) const {
         static const Angles still{};
         const Angles &angles = batch_.angles ? batch_.angles[layer.angles] : still;
         for (int64_t row = rows.begin; row < rows.end; row++) {
@@ -170,7 +170,7 @@ class ChunkRun {
             for (int64_t i = 0; i < encoder_.heads + encoder_.key_heads; i++) {
                 const Head head(first + i * encoder_.head_width, i < encoder_.heads ? layer.query_norm : layer.key_norm,
                                 encoder_.head_size, encoder_.head_width, encoder_.norm_epsilon);
-                turn(head, encoder_.head_size, angles.cosine + place, angles.sine + place, angles.width);
+                rotate_head(head, encoder_.head_size, angles.cosine + place, angles.sine + place, angles.width);
             }
         }
     }
@@ -184,9 +184,9 @@ class ChunkRun {
             const int64_t start = batch_.offsets[sequence] - chunk_.start;
             const int64_t length = batch_.offsets[sequence + 1] - batch_.offsets[sequence];
             const int64_t keys = batch_.keys ? std::clamp<int64_t>(batch_.keys[sequence], 0, length) : length;
-            const Sight sight(layer.window, encoder_.causal, length);
+            const Visibility visibility(layer.window, encoder_.causal, length);
             const element *first = buffers_.joined + start * widths_.joined;
-            int64_t laid_out = -1; // heads of a group look at the same keys
+            int64_t laid_out = -1; // heads of a group share their keys
             for (int64_t head = heads.begin; head < heads.end; head++) {
                 const element *query = first + head * width, *key = first + (encoder_.heads + head / group) * width;
                 element *output = buffers_.attended + start * widths_.attended + head * width;
@@ -195,8 +195,8 @@ class ChunkRun {
                     lay_out(key, key + encoder_.key_heads * width, widths_.joined, keys, width, scratch_);
                 }
                 const auto attend_by = [&](const DistanceScores *scores) {
-                    attend(query, widths_.joined, length, keys, width, sight, encoder_.scale, scores, scratch_, output,
-                           widths_.attended);
+                    attend(query, widths_.joined, length, keys, width, visibility, encoder_.scale, scores, scratch_,
+                           output, widths_.attended);
                 };
                 if (!distances.count) {
                     attend_by(nullptr);
@@ -211,8 +211,8 @@ class ChunkRun {
         }
     }
 
-    // A product into the sums, or, before a norm that only products take, onto the states. What a norm of its own
-    // follows is not added yet.
+    // Writes a product plus the residual to the sums, or with pre_norm to the states. A product with a norm of its own
+    // is written without the residual.
     void project(const Matrix &matrix, const LowRank &low, const Norm &own, const element *from, int64_t stride,
                  const Range &panels) const {
         float *to = encoder_.pre_norm && !own.weight ? buffers_.states : buffers_.sums;
@@ -227,14 +227,14 @@ class ChunkRun {
                           });
     }
 
-    // Normalises what a part gave, adds it where it has a norm of its own, and normalises the sum for the next product;
-    // with `stays` that is what the states become.
+    // Adds a part's output, normalised if it has a norm of its own, and normalises the sum for the next product; with
+    // `stays`, the normalised sum also becomes the residual.
     void norm(const Norm &own, const Norm &next, bool stays, const Range &rows) const {
         for (int64_t row = rows.begin; row < rows.end; row++) {
             const int64_t place = row * widths_.hidden;
             float *states = buffers_.states + place, *sums = buffers_.sums + place;
             if (own.weight) add_normalised(encoder_, own, sums, states);
-            if (next.weight) // otherwise the sum is what another call goes on with
+            if (next.weight) // otherwise another call continues with the sum
                 normalise(encoder_, next, encoder_.pre_norm ? states : sums, stays ? states : nullptr,
                           buffers_.inputs + place);
         }
@@ -245,7 +245,7 @@ class ChunkRun {
             panel_product(buffers_.inputs, widths_.hidden, chunk_.rows, matrix, panel, correction(low), scratch_.widened,
                           [&](int64_t row, vec(&sums)[VECTORS]) {
                               element *to = buffers_.inner + row * widths_.inner;
-                              if (encoder_.gated) { // a panel holds as many columns of the gate beside its own
+                              if (encoder_.gated) { // half of a panel's columns are the gate's
                                   constexpr int half = VECTORS / 2;
                                   for (int v = 0; v < half; v++)
                                       store(to + (panel * half + v) * LANES,

@@ -1,8 +1,8 @@
 // A work-sharing thread pool: the caller works too, and waits only for threads that have claimed an item.
 //
-// The items of a phase are taken one by one, by whoever comes next, and a phase begins when the one before is done. A
-// helper that the system lets sleep delays nobody: on a busy machine a team that waits for all its members at every
-// step takes many times as long. Helpers sleep between jobs.
+// The next free thread takes the next item of a phase, and a phase begins when the one before is done. A descheduled
+// helper delays nobody: on a busy machine, a barrier of all threads at every phase takes many times as long. Helpers
+// sleep between jobs.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ constexpr int SPINS = 4000;
 
 struct Job {
     // `work(phase, item, place)`: called once for each item; `place` is the thread's own, below `places`. It must not
-    // throw. What it refers to has to live until `run` returns, and is not touched afterwards.
+    // throw. Its captures have to live until `run` returns, and are not touched afterwards.
     Job(std::vector<int64_t> items, int places, std::function<void(int64_t, int64_t, int)> work)
         : items(std::move(items)), places(places), work(std::move(work)), progress(this->items.size()) {}
 
@@ -80,7 +80,7 @@ class Pool {
             try {
                 for (; helpers_ < job->places - 1; helpers_++) std::thread([this] { help(); }).detach();
             } catch (const std::exception &) {
-                // The system grants no more threads or memory: those there are help, and the caller depends on none.
+                // No more threads or memory: continue with the existing helpers; the caller needs none.
             }
             jobs_.push_back(job);
         }
@@ -99,7 +99,7 @@ class Pool {
                 job = jobs_.front();
             }
             job->take_part();
-            withdraw(job); // all of it is taken
+            withdraw(job); // all items are taken
         }
     }
 

@@ -1,30 +1,30 @@
-// Matrix products over panels: `[columns / PANEL][inner / step][PANEL][step]`, zeros beyond the end. The step is
-// WEIGHT_STEP for weights, and STEP for elements: the keys and values of attention.
+// Matrix products over panels: `[columns / PANEL][inner / step][PANEL][step]`, zero-padded. The step is WEIGHT_STEP
+// for weights, and STEP for elements: the keys and values of attention.
 //
 // A tile of up to ROWS rows and one panel accumulates in registers over the whole inner dimension, always in the same
-// order: a row's numbers do not depend on the rows beside it.
+// order: a row's result does not depend on the other rows.
 #pragma once
 
 #include "simd.h"
 
-struct Matrix { // a linear layer's weight in panels, with its bias (zeros where it has none), PANEL-padded
+struct Matrix { // a linear layer's weight in panels, with its bias (zeros if it has none), PANEL-padded
     const weight *panels;
     const float *bias;
-    int64_t inner;   // what a row of its input holds, a multiple of WEIGHT_STEP
+    int64_t inner;   // elements of an input row, a multiple of WEIGHT_STEP
     int64_t columns; // a multiple of PANEL
 };
 
-struct Correction { // of low rank, added to a product: `rows` times `panels`, laid out as the product's own weight
+struct Correction { // a LoRA delta of a product: `rows` times `panels`, laid out as the product's own weight
     const element *rows = nullptr;
     int64_t stride = 0;
     const weight *panels = nullptr;
     int64_t inner = 0; // 0: none
 };
 
-constexpr int64_t AHEAD = PANEL * sizeof(weight) / 16; // bytes fetched ahead an inner element: by 16 tiles a panel
-constexpr int64_t AHEAD_ROWS = 8 * ROWS; // least rows that fetch ahead: fewer wait for memory anyway, and are slowed
-constexpr int64_t LINE = 64;             // bytes of the cache
-constexpr int64_t KEPT_ROWS = 4 * ROWS;  // least rows for which the first tile keeps what it widens for the others
+constexpr int64_t AHEAD = PANEL * sizeof(weight) / 16; // bytes prefetched per inner element: 16 tiles fetch a panel
+constexpr int64_t AHEAD_ROWS = 8 * ROWS; // prefetch the next panel from this many rows on; below, loads limit
+constexpr int64_t LINE = 64;             // bytes of a cache line
+constexpr int64_t KEPT_ROWS = 4 * ROWS;  // rows from which the first tile stores its widened weights for the others
 
 template <int rows, int vectors, typename Number>
 __attribute__((always_inline)) static inline void multiply(const element *a, int64_t a_stride, const Number *panel,
@@ -64,7 +64,7 @@ __attribute__((always_inline)) static inline void product_of(const element *a, i
     multiply<rows, vectors>(correction.rows, correction.stride, correction.panels, correction.inner, sums, nullptr);
 }
 
-// The same out of line. Of sixteen registers whatever finishes the sums would take some away from them.
+// The same out of line: with sixteen registers, inlined code after the sums would spill some of them.
 template <int rows, int vectors, typename Number>
 __attribute__((noinline)) static void product_apart(const element *a, int64_t a_stride, const Number *panel,
                                                     int64_t inner, const Correction &correction, const char *ahead,
@@ -74,8 +74,8 @@ __attribute__((noinline)) static void product_apart(const element *a, int64_t a_
     std::memcpy(result, sums, sizeof sums);
 }
 
-// Rows times a panel, and the correction. `ahead`, where given, is what will be read soon; `kept`, where given, takes
-// the panel as elements, if it is widened.
+// Rows times a panel, plus the correction. `ahead`, if given, is prefetched; `kept`, if given, receives the panel as
+// elements, if it is widened.
 template <int rows, int vectors, typename Number>
 __attribute__((always_inline)) static inline void tile_product(const element *a, int64_t a_stride, const Number *panel,
                                                                int64_t inner, const Correction &correction,
@@ -102,9 +102,9 @@ template <typename Tile> static inline void for_tiles(int64_t count, Tile &&tile
     }
 }
 
-// One panel of `rows x inner` times the matrix; `finish(row, vectors)` takes each row's finished sums, bias added.
-// Meanwhile the next panel is fetched: all weights together fill no core's cache, and the first tile would wait.
-// `widened` has room for a panel of elements, where weights are widened: the numbers are the same.
+// `rows x inner` times one panel of the matrix; `finish(row, vectors)` takes each row's sums, bias included. Meanwhile
+// the next panel is prefetched: the weights exceed a core's cache, and the first tile would wait for memory.
+// `widened` has room for a panel of elements, if weights are widened; the results are the same.
 template <typename Finish>
 static inline void panel_product(const element *a, int64_t a_stride, int64_t rows, const Matrix &matrix, int64_t panel,
                                  const Correction &correction, element *widened, Finish &&finish) {

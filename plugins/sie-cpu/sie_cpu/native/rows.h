@@ -1,4 +1,4 @@
-// What is done to a row of states: norms, and the rotation of its heads.
+// Operations on a row of states: norms, and the rotation of its heads.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ static inline float mean_of(const float *from, int64_t size) {
     return sum / size;
 }
 
-// A row of norms: `take(place, values)` gets a vector or, of the last elements, a single value after another.
+// Iterates over a normalised row: `take(place, values)` gets vectors, and the last elements as single values.
 template <bool rms, typename Take>
 static inline void normalised(const float *from, int64_t size, const Norm &norm, float epsilon, Take &&take) {
     const float mean = rms ? 0.0f : mean_of(from, size);
@@ -67,7 +67,7 @@ static inline void add_normalised(const Encoder &encoder, const Norm &norm, cons
     else normalised<false>(from, encoder.hidden, norm, encoder.norm_epsilon, take);
 }
 
-// Makes the state of a token of its embeddings.
+// Computes the state of a token from its embeddings.
 static inline void embed(const Embeddings &embeddings, const Tokens &tokens, int64_t token, int64_t size, float *to) {
     const auto row = [&](const Table &table, const int64_t *numbers) {
         return table.rows + (numbers ? numbers[token] : 0) * size;
@@ -84,7 +84,7 @@ static inline void embed(const Embeddings &embeddings, const Tokens &tokens, int
         normalised<false>(to, size, embeddings.norm, embeddings.epsilon, [&](int64_t i, auto value) { put(to + i, value); });
 }
 
-// Whether every token has its rows.
+// Whether every token has a row in each table.
 static inline bool embedded(const Embeddings &embeddings, const Tokens &tokens, int64_t count) {
     const auto within = [&](const Table &table, const int64_t *numbers) {
         return !table.rows || !numbers || std::all_of(numbers, numbers + count, [&](int64_t number) {
@@ -95,7 +95,7 @@ static inline bool embedded(const Embeddings &embeddings, const Tokens &tokens, 
            within(embeddings.positions, tokens.positions);
 }
 
-// The elements of one head: times its RMSNorm's weights and `factor` where it has one.
+// The elements of one head, normalised by its RMSNorm if it has one.
 struct Head {
     element *elements;
     const float *weights;
@@ -120,7 +120,7 @@ struct Head {
 
 // Rotates the first `turned` elements of a head, of which the first half pairs with the second (arXiv 2104.09864), and
 // normalises all `size` of them.
-static inline void turn(const Head &head, int64_t size, const float *cosine, const float *sine, int64_t turned) {
+static inline void rotate_head(const Head &head, int64_t size, const float *cosine, const float *sine, int64_t turned) {
     const int64_t half = turned / 2;
     int64_t i = 0;
     for (; i + LANES <= half; i += LANES) {

@@ -1,7 +1,7 @@
-// Vectors of float32 and what products read: elements, which are activations, and weights. Both are float32; or both
-// bfloat16, with AVX-512's products of it; or weights alone are bfloat16, and widened for products of float32.
+// Vectors of float32, and the inputs of products: elements (activations) and weights. Both are float32, or both
+// bfloat16 with AVX-512's product, or only weights are bfloat16, upcast in registers for float32 products.
 //
-// One source serves every build; `isa/` holds what an instruction set has of its own.
+// One source serves every build; `isa/` holds the code specific to an instruction set.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 #error "Compile with -mavx2 -mfma, with AVX-512, or for AArch64."
 #endif
 
-constexpr int ROWS = 6; // of a tile
+constexpr int ROWS = 6; // rows of a tile
 constexpr int PANEL = LANES * VECTORS;
 
 static inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }

@@ -185,7 +185,7 @@ def _understood(written: Mapping[str, Any], bi_encoder: bool) -> GlinerConfig:
 class _Fields:
     """Reads the fields of a config, each of its type.
 
-    Every method raises `ModelLoadError` (`CONFIG`), naming the field, where it is of another.
+    Every method raises `ModelLoadError` (`CONFIG`), naming the field, if it is of another.
     """
 
     def __init__(self, written: Mapping[str, Any]) -> None:

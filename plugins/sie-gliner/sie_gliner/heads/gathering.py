@@ -51,7 +51,7 @@ def listed_slots(listed: Sequence[Ids]) -> Slots:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """States laid out in rows, 0 where a row has fewer."""
+    """States laid out in rows, 0 if a row has fewer."""
 
     states: torch.Tensor
     """`[rows, most, size]`."""

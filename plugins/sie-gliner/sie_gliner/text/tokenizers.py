@@ -13,7 +13,7 @@ from sie_gliner.checkpoint.config import GlinerConfig
 from sie_gliner.text.tokens import Tokens
 
 LABELS = "labels_tokenizer"
-"""The folder of the tokenizer of labels, where they have an encoder."""
+"""The folder of the tokenizer of labels, if they have an encoder."""
 
 
 def load_tokens(card: ModelCard, config: GlinerConfig) -> tuple[Tokens, GlinerConfig]:
@@ -42,7 +42,7 @@ def load_label_tokens(card: ModelCard) -> Tokens:
 
 
 def _read(card: ModelCard, *, framed: bool = False) -> TextTokenizer:
-    """Read the tokenizer of a folder; `framed` puts the start and end tokens around rows, where it has any."""
+    """Read the tokenizer of a folder; `framed` puts the start and end tokens around rows, if it has any."""
     try:
         tokenizer = load_tokenizer(card)
         # gliner asks for both, since transformers 5 leaves them out where the files do not say.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.judging.refusals import keep_refusal, recall_refusal
     from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
     from sie_pytorch.forward.loop.entry import Angles, EmbeddingTables, EncoderEntry
-    from sie_pytorch.forward.loop.layer import Added, Attention, LoopLayer, LoopParts, Norm, Product, Widening
+    from sie_pytorch.forward.loop.layer import Attention, LoopLayer, LoopParts, LoraDelta, Norm, Product, UpProjection
     from sie_pytorch.forward.loop.linear import Rows
     from sie_pytorch.forward.loop.prepacked import prepack
     from sie_pytorch.forward.loop.runner import LayerLoop
@@ -64,7 +64,6 @@ __all__ = [
     "LEAST_COSINE",
     "TOLERANCE",
     "UNMAPPED",
-    "Added",
     "Angles",
     "Architecture",
     "Attention",
@@ -83,6 +82,7 @@ __all__ = [
     "Layers",
     "LoopLayer",
     "LoopParts",
+    "LoraDelta",
     "LoraRunner",
     "LowRank",
     "LowRankPacker",
@@ -106,7 +106,7 @@ __all__ = [
     "RunnerInfo",
     "RunnerUnfitError",
     "Transfers",
-    "Widening",
+    "UpProjection",
     "account_for",
     "build_runner",
     "group_by_length",
@@ -168,13 +168,13 @@ _MODULES = {
     ),
     "deberta.positions": ("RelativePositions",),
     "loop.layer": (
-        "Added",
+        "LoraDelta",
         "Attention",
         "LoopLayer",
         "LoopParts",
         "Norm",
         "Product",
-        "Widening",
+        "UpProjection",
     ),
     "loop.linear": ("Rows",),
     "loop.prepacked": ("prepack",),

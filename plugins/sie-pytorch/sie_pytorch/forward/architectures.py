@@ -47,9 +47,9 @@ class PreNorm:
     """The one before the feed-forward part."""
     final: str
     """The one after the last layer, below the model."""
-    attended: str | None = None
+    post_attention_norm: str | None = None
     """Norm of the attention's output, before the residual sum."""
-    narrowed: str | None = None
+    post_mlp_norm: str | None = None
     """Norm of the feed-forward output, before the residual sum."""
 
 
@@ -118,7 +118,7 @@ class Layers:
         found = {
             Feature.RMS_NORM: self.norm != "layer",
             Feature.PRE_NORM: pre is not None,
-            Feature.OWN_NORMS: pre is not None and bool(pre.attended or pre.narrowed),
+            Feature.OWN_NORMS: pre is not None and bool(pre.post_attention_norm or pre.post_mlp_norm),
             Feature.HEAD_NORMS: self.query_norm is not None,
             Feature.GATE: self.gated,
             Feature.ROTARY: self.rotary is not None,
@@ -221,8 +221,8 @@ GEMMA3 = replace(
         "input_layernorm",
         "pre_feedforward_layernorm",
         "norm",
-        attended="post_attention_layernorm",
-        narrowed="post_feedforward_layernorm",
+        post_attention_norm="post_attention_layernorm",
+        post_mlp_norm="post_feedforward_layernorm",
     ),
 )
 

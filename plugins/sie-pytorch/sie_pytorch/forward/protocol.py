@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from sie_core.contracts import ModelCard
-from sie_pytorch.forward.checkpoint.halves import WideTable
+from sie_pytorch.forward.checkpoint.half_precision import WideTable
 from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles
 
 

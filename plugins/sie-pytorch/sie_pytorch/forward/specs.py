@@ -9,7 +9,7 @@ NAME, VERSION = "sie.runner", 2
 INTERFACE = f"{NAME}/{VERSION}"
 """The `RunnerSpec.interface` of runners that follow the Protocol `Runner` of this release.
 
-Version 2: a runner takes low-rank factors only where it is a `LoraRunner`, and every runner takes `key_lengths`.
+Version 2: a runner takes low-rank factors only if it is a `LoraRunner`, and every runner takes `key_lengths`.
 """
 EARLIER = frozenset({"sie_pytorch.runners.Runner", "sie_pytorch.forward.Runner"})
 """Names of the interface before it had a version."""

@@ -35,7 +35,7 @@ class Spans:
     offsets: torch.Tensor
     """`[sequences]`: where each sequence starts in `rows`."""
     lengths: torch.Tensor
-    """`[sequences]`: how many rows it has; 0 where its tokens are all excluded."""
+    """`[sequences]`: how many rows it has; 0 if its tokens are all excluded."""
     firsts: torch.Tensor
     """`[sequences]`: the flat state of its first token that is not excluded, or of its first one."""
     lasts: torch.Tensor

@@ -81,7 +81,7 @@ class Labels:
 
 
 def score(logits: NDArray[np.float32], choice: ScoreChoice) -> float:
-    """Compute the score of one pair of its logits `[labels]`; NaN where one is no finite number."""
+    """Compute the score of one pair of its logits `[labels]`; NaN if one is no finite number."""
     if not np.isfinite(logits).all():  # a sigmoid would make a score of infinity
         return float("nan")
     if choice.activation == "softmax":

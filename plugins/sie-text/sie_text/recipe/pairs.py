@@ -191,7 +191,7 @@ def _steps(modules: Sequence[ModuleCard]) -> tuple[HeadSettings, ...]:
 
 
 def _activation(card: ModelCard) -> tuple[str | None, str | None]:
-    """Find the activation the files name, and the note where it is not applied: only PyTorch's own are imported."""
+    """Find the activation the files name, and the note if it is not applied: only PyTorch's own are imported."""
     path = _activation_path(card)
     if path is None:
         return None, None

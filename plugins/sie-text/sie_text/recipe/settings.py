@@ -139,7 +139,7 @@ class Recipe:
     truncate_dim: int | None = None
     """The size sentence-transformers cuts every dense embedding to, where the files say so."""
     declared: bool = True
-    """False where the folder has no `modules.json` and the default of sentence-transformers applies."""
+    """False if the folder has no `modules.json` and the default of sentence-transformers applies."""
     sparse: SpladeSettings | TokenWeightSettings | None = None
     multivector: MultivectorSettings | None = None
     prompts: tuple[tuple[str, str], ...] = ()

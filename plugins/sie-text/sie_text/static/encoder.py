@@ -110,14 +110,14 @@ class StaticEncoder(HostAdapter):
         refuse_foreign(task, self.facts.outputs)
         normalize: bool | None = task.options.get("normalize")
         for index, each in enumerate(self._preparation.sequences(items, task)):
-            yield replace(each, asked=normalize).unit(index, KEY)
+            yield replace(each, finish_options=normalize).unit(index, KEY)
 
     def finish(self, units: Sequence[Unit], raw: None) -> Sequence[ItemOutput]:
         """Average the rows of each text, on CPU threads."""
         return [self._output(unit.payload) for unit in units]
 
     def _output(self, sequence: TokenSequence) -> ItemOutput:
-        normalize: bool | None = sequence.asked
+        normalize: bool | None = sequence.finish_options
         ids = sequence.ids if self._dropped is None else sequence.ids[sequence.ids != self._dropped]
         vector: NDArray[Any] = np.zeros(self._table.shape[1], dtype=np.float32)
         if len(ids):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sie_pytorch.forward import BuiltRunner
 from sie_pytorch.forward.choice import race
-from sie_pytorch.forward.choice.timing import Course, Figures
+from sie_pytorch.forward.choice.timing import Benchmark, Figures
 
 from sie_core.cache.choices import WeightChoices, kept_choices
 from sie_core.contracts import RunnerSpec
@@ -41,13 +41,13 @@ def load(checkpoint: Callable[[str], Path], kept: WeightChoices) -> Callable[...
 @pytest.fixture
 def raced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the runners that are timed, in order."""
-    time, names = Course.time, []
+    time, names = Benchmark.time, []
 
-    def watched(course: Course, name: str, runner: Any) -> Any:
+    def watched(benchmark: Benchmark, name: str, runner: Any) -> Any:
         names.append(name)
-        return time(course, name, runner)
+        return time(benchmark, name, runner)
 
-    monkeypatch.setattr(Course, "time", watched)
+    monkeypatch.setattr(Benchmark, "time", watched)
     return names
 
 
@@ -91,7 +91,7 @@ def test_the_next_load_keeps_to_the_outcome_and_makes_no_other_runner(
 
 def test_another_setup_races_again(load: Callable[..., BuiltRunner], raced: list[str]) -> None:
     load([SLOW, *PACKED])
-    for arguments in ({"threads": 3}, {"needs_lora": True}, {"fills_up": True}):
+    for arguments in ({"threads": 3}, {"needs_lora": True}, {"expands_queries": True}):
         del raced[:]
         load([SLOW, *PACKED], **arguments)
         assert raced[:2] == ["Slow", "packed"]
@@ -169,10 +169,10 @@ def test_a_race_that_is_not_clear_is_run_again_until_two_agree(
 ) -> None:
     seconds = iter([])
 
-    def timed(course: Course, name: str, runner: Any) -> Figures:
+    def timed(benchmark: Benchmark, name: str, runner: Any) -> Figures:
         return Figures(name, *[next(seconds)] * 2)
 
-    monkeypatch.setattr(Course, "time", timed)
+    monkeypatch.setattr(Benchmark, "time", timed)
 
     def served(*figures: float) -> tuple[str, bool]:
         """Load with these figures; give who serves, and whether later loads keep to it."""

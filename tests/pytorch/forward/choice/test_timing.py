@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import transformers as tf
-from sie_pytorch.forward.choice.timing import ADVANTAGE, MOST_S, Course, Figures, fastest, told, winner
+from sie_pytorch.forward.choice.timing import ADVANTAGE, MOST_S, Benchmark, Figures, described, fastest, winner
 
 from tests.pytorch.models import ENCODER
 
@@ -66,13 +66,16 @@ def test_of_several_clearly_faster_ones_the_fastest_wins() -> None:
 
 def test_figures_are_written_for_an_operator() -> None:
     figures = [Figures("kernels", 0.00123, 0.0456), Figures("loop", 0.002, 0.1)]
-    assert told(figures, (16, 512)) == "kernels 1.23 ms for 16 tokens and 45.6 ms for 512 tokens, loop 2 ms and 100 ms"
+    assert (
+        described(figures, (16, 512))
+        == "kernels 1.23 ms for 16 tokens and 45.6 ms for 512 tokens, loop 2 ms and 100 ms"
+    )
 
 
 def test_probes_keep_to_the_positions_a_model_has() -> None:
     model = tf.BertModel(tf.BertConfig(**{**ENCODER, "max_position_embeddings": 12}))
-    course = Course(model, 12, torch.device("cpu"))
-    assert course.tokens == (12, 12)
+    benchmark = Benchmark(model, 12, torch.device("cpu"))
+    assert benchmark.tokens == (12, 12)
 
 
 class Counting:
@@ -86,12 +89,12 @@ class Counting:
 
 
 def test_a_fast_runner_is_timed_on_a_longer_batch_which_those_after_it_run_too() -> None:
-    course = Course(tf.BertModel(tf.BertConfig(**ENCODER)), None, torch.device("cpu"))
+    benchmark = Benchmark(tf.BertModel(tf.BertConfig(**ENCODER)), None, torch.device("cpu"))
     for name in ("first", "second"):
         runner = Counting()
-        course.time(name, runner)  # type: ignore[arg-type]
+        benchmark.time(name, runner)  # type: ignore[arg-type]
         assert runner.tokens[0] == 16
-        assert runner.tokens[-1] == course.tokens[1] == 8192
+        assert runner.tokens[-1] == benchmark.tokens[1] == 8192
 
 
 def test_a_pass_that_tells_its_own_seconds_is_believed() -> None:

@@ -19,10 +19,10 @@ from tests.pytorch.forward.support import (
     PackedBatch,
     build,
     deviation,
-    filled_up,
     forward,
     packed_batch,
     padded_states,
+    with_expansion,
 )
 from tests.pytorch.models import DEBERTA, randomise
 
@@ -117,10 +117,10 @@ def test_a_model_of_another_kind_is_padded_and_the_notes_say_why(
 
 def test_tokens_that_nothing_attends_to_are_left_to_transformers(served: Callable[..., Any]) -> None:
     model = deberta()
-    runner = served(model, fills_up=True)
+    runner = served(model, expands_queries=True)
     assert runner.info.name.startswith("padded")
     assert "nothing attends to" in runner.info.reason
-    batch = filled_up(batch_of(model))
+    batch = with_expansion(batch_of(model))
     alone = torch.cat([padded_states(model, batch.one(place)) for place in batch.places])
     assert deviation(forward(runner, batch), alone) <= TOLERANCE
 

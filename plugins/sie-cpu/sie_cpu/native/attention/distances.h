@@ -1,5 +1,5 @@
-// Disentangled attention (arXiv 2006.03654): what the queries and the keys of a head score for the distance of a pair
-// of tokens, beside what they score for each other.
+// Disentangled attention (arXiv 2006.03654): scores of a head's queries and keys with the distance of a pair of tokens,
+// added to the scores of queries with keys.
 //
 // Positions are rows of two tables of a layer, of keys and of queries, and depend on the weights alone: their products
 // with a head's states run on the kernel of product.h. The distance of a pair is its query's place less its key's.
@@ -29,10 +29,10 @@ class DistanceScores {
           // Rows a power of two apart would share few lines of the cache.
           stride_(last_ - first_ + LANES) {}
 
-    // How many floats the scores of one key, or of one query, take.
+    // Floats for the scores of one key, or of one query.
     static int64_t row_size(const Distances &distances) { return distances.count + LANES; }
 
-    // Computes what each key scores for the distances to it. `key` points at the first token's elements.
+    // Computes the scores of each key with its distances. `key` points at the first token's elements.
     void score_keys(const element *key, int64_t stride) const {
         for_tiles(keys_, [&](auto height, int64_t start) {
             // The distances from the first query to the last key of the tile, and from the last to the first.
@@ -43,8 +43,8 @@ class DistanceScores {
         });
     }
 
-    // Adds to the scores of a tile, whose rows lie `padded` apart and begin at key `low`: what its queries, of which
-    // the first has the place `start`, score for distances, and what the keys do.
+    // Adds the distance scores of queries and keys to the scores of a tile. Its rows are `padded` apart and begin at
+    // key `low`; its first query is token `start`.
     template <int height>
     void add(const element *query, int64_t stride, int64_t start, int64_t low, int64_t high, float *scores,
              int64_t padded) const {

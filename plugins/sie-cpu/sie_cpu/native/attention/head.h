@@ -9,9 +9,9 @@
 #include "distances.h"
 #include "../functions.h"
 
-struct Scratch { // a thread's own, for sequences up to the longest
+struct Scratch { // per thread, large enough for the longest sequence
     element *keys, *values, *weights;
-    float *scores, *of_queries, *of_keys; // the last two: scores of distances
+    float *scores, *of_queries, *of_keys; // the last two: distance scores
     element *widened;                     // a panel of weights, see product.h
 };
 
@@ -74,8 +74,8 @@ static inline void interleave_values(const element *rows, int64_t stride, int64_
     });
 }
 
-// Scores from `key` on; those before `first` and from `last` on are so low that they weigh nothing. They are blended,
-// not stored where they lie: a vector read right after a part of it was stored waits for that.
+// Scores from `key` on, masked outside `first` to `last`. They are blended, not stored in place: reading a vector right
+// after a partial store of it stalls.
 static inline vec seen_scores(const float *scores, int64_t key, int64_t first, int64_t last) {
     const vec found = load(scores + key);
     if (key >= first && key + LANES <= last) return found;
@@ -83,8 +83,8 @@ static inline vec seen_scores(const float *scores, int64_t key, int64_t first, i
     return (place >= (int32_t)first) & (place < (int32_t)last) ? found : splat(-1e30f);
 }
 
-// Turns a row of `padded` scores, of which those from `first` to `last` count, into unnormalised weights; returns one
-// over their sum.
+// Turns a row of `padded` scores, masked outside `first` to `last`, into unnormalised weights; returns the inverse of
+// their sum.
 static inline float softmax(const float *scores, element *weights, int64_t first, int64_t last, int64_t padded,
                             float scale) {
     vec largest = seen_scores(scores, 0, first, last);
@@ -100,9 +100,9 @@ static inline float softmax(const float *scores, element *weights, int64_t first
     return 1.0f / sum_of(total);
 }
 
-struct Sight { // which tokens see which: token i sees token j where i - j < behind and j - i < ahead
+struct Visibility { // token i sees token j if i - j < behind and j - i < ahead
     int64_t behind, ahead;
-    Sight(int64_t window, bool causal, int64_t length)
+    Visibility(int64_t window, bool causal, int64_t length)
         : behind(window ? window : length), ahead(causal ? 1 : behind) {}
 };
 
@@ -115,16 +115,16 @@ static inline void lay_out(const element *key, const element *value, int64_t str
 
 // Attends for one head, whose keys and values `lay_out` laid out. `query` points at its first token's elements,
 // `stride` apart, `width` wide (a multiple of LANES); the result is written the same way at `output`, `output_stride`
-// apart. Of the `length` tokens the first `keys` are seen. A token that sees nothing gets zeros. `distances`, or null,
-// has scored the keys.
+// apart. Only the first `keys` of the `length` tokens are keys. A token that sees no key gets zeros. `distances`, or
+// null, has scored the keys.
 static inline void attend(const element *query, int64_t stride, int64_t length, int64_t keys, int64_t width,
-                          const Sight &sight, float scale, const DistanceScores *distances, const Scratch &scratch,
-                          element *output, int64_t output_stride) {
+                          const Visibility &visibility, float scale, const DistanceScores *distances,
+                          const Scratch &scratch, element *output, int64_t output_stride) {
     const int64_t padded = round_up(keys, LANES);
     for_tiles(length, [&](auto height, int64_t start) {
-        // The panels that the first and the last row of the tile see between them.
-        const int64_t low = std::max<int64_t>(0, start - sight.behind + 1) / PANEL * PANEL;
-        const int64_t high = std::min(padded, round_up(std::min(keys, start + height() - 1 + sight.ahead), LANES));
+        // The range of panels that the rows of the tile see.
+        const int64_t low = std::max<int64_t>(0, start - visibility.behind + 1) / PANEL * PANEL;
+        const int64_t high = std::min(padded, round_up(std::min(keys, start + height() - 1 + visibility.ahead), LANES));
         const int64_t seen = std::max<int64_t>(0, high - low);
         for_panels(padded, [&](int64_t first, auto vectors) {
             if (first < low || first >= high) return;
@@ -139,8 +139,8 @@ static inline void attend(const element *query, int64_t stride, int64_t length, 
             distances->add<height()>(query + start * stride, stride, start, low, high, scratch.scores, padded);
         float shares[height()];
         for (int row = 0; row < height(); row++) {
-            const int64_t first = std::max<int64_t>(0, start + row - sight.behind + 1) - low;
-            const int64_t last = std::min(keys, start + row + sight.ahead) - low;
+            const int64_t first = std::max<int64_t>(0, start + row - visibility.behind + 1) - low;
+            const int64_t last = std::min(keys, start + row + visibility.ahead) - low;
             element *weights = scratch.weights + row * padded;
             shares[row] = 0;
             if (first < last) shares[row] = softmax(scratch.scores + row * padded, weights, first, last, seen, scale);

@@ -13,7 +13,7 @@ typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
 
 static const ivec LANE = {0, 1, 2, 3, 4, 5, 6, 7};
 
-// Over the lanes, in a tree: a chain of eight takes as long as all else that a short row needs.
+// Reduces over the lanes as a tree: a chain of eight takes as long as the rest of the work on a short row.
 static inline float sum_of(vec value) {
     const __m256 wide = (__m256)value;
     __m128 part = _mm_add_ps(_mm256_castps256_ps128(wide), _mm256_extractf128_ps(wide, 1));

@@ -48,20 +48,20 @@ class PairModel(PackedModel):
         if task.operation == "score":
             choice = self._head.labels.choose(task, self._name)
             for index, sequence in enumerate(self._preparation.score_sequences(items, task)):
-                yield replace(sequence, asked=choice).unit(index, key)
+                yield replace(sequence, finish_options=choice).unit(index, key)
             return
         multi_label = bool(task.options.get("multi_label", False))
         choices = [LabelChoice(label, len(task.labels) == 1, multi_label) for label in task.labels]
         for index, sequences in enumerate(self._preparation.label_sequences(items, task)):
             for asked, sequence in zip(choices, sequences, strict=True):
-                yield replace(sequence, asked=asked).unit(index, key)
+                yield replace(sequence, finish_options=asked).unit(index, key)
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
         """Classify a text by the logits of its labels."""
         if len(outputs) == 1:
             return super().combine(units, outputs)
         logits = np.stack([output.dense for output in outputs if output.dense is not None])
-        return self._head.classified([unit.payload.asked for unit in units], logits)
+        return self._head.classified([unit.payload.finish_options for unit in units], logits)
 
     def unload(self) -> None:
         """Free the weights now, and PyTorch's cache of them."""

@@ -31,8 +31,8 @@ class LabelChoice:
 class PairHead(Head):
     """Turns each pair's logits into a score, or passes them on as `dense` to where the labels of a text are combined.
 
-    The request's choice for a pair is its `TokenSequence.asked`, a `ScoreChoice` or a `LabelChoice`. It is read after
-    the forward pass, so all requests share batches.
+    The request's choice for a pair is its `TokenSequence.finish_options`, a `ScoreChoice` or a `LabelChoice`. It is
+    read after the forward pass, so all requests share batches.
     """
 
     output: Output = "score"
@@ -57,7 +57,7 @@ class PairHead(Head):
         self, sequences: Sequence[TokenSequence], layout: Spans, arrays: Sequence[NDArray[Any]], choice: None
     ) -> list[ItemOutput]:
         """Give each pair the output that its choice asks for."""
-        return [self._output(each.asked, logits) for each, logits in zip(sequences, arrays[0], strict=True)]
+        return [self._output(each.finish_options, logits) for each, logits in zip(sequences, arrays[0], strict=True)]
 
     def classified(self, choices: Sequence[LabelChoice], logits: NDArray[np.float32]) -> ItemOutput:
         """Classify a text by the logits `[labels, classes]` of its labels."""

@@ -32,7 +32,7 @@ ROTATIONS = ("rotary", "rope", "nope")
 """Allowed values of `position_embedding_type`: of any model, and of a model whose class rotates."""
 
 
-class UnheededError(ModelLoadError):
+class IgnoredConfigError(ModelLoadError):
     """The config asks for what transformers' class would leave out without a word; no other library heeds it either."""
 
 
@@ -40,12 +40,12 @@ def refuse_unheeded(config: Any) -> None:
     """Refuse a transformers config with a `position_embedding_type` that its class does not read (any longer).
 
     Raises:
-        UnheededError: `CONFIG`.
+        IgnoredConfigError: `CONFIG`.
     """
     stated = getattr(config, "position_embedding_type", None)
     rotates = hasattr(type(config), "rope_parameters") or hasattr(type(config), "position_embedding_type")
     if stated not in (*POSITIONS, *(ROTATIONS if rotates else ())):
-        raise UnheededError(
+        raise IgnoredConfigError(
             "CONFIG",
             f"config.json sets position_embedding_type={stated!r}, and transformers' {config.model_type} has "
             f"{'rotary' if rotates else 'absolute'} positions alone: its vectors would be others than trained.",
@@ -138,7 +138,7 @@ def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
 
 def _refuse_unless(config: Config, name: str, allowed: set[Any]) -> None:
     if config.get(name) not in allowed:
-        raise UnheededError(
+        raise IgnoredConfigError(
             "CONFIG",
             f"config.json sets {name}={config[name]!r}, which is not served; "
             f"served is {' or '.join(sorted(repr(value) for value in allowed))}.",

@@ -43,7 +43,7 @@ def position_limit(model: Any) -> int | None:
 
     With RoPE type `dynamic`, frequencies change with the longest sequence of a batch, so a text's states would depend
     on its company. The limit is then the length up to which they stay unchanged. Frequencies of `longrope` change once:
-    see `TwoParts`.
+    see `longrope`.
     """
     learned = _learned_positions(model)
     if learned is not None:

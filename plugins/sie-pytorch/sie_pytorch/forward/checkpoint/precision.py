@@ -37,7 +37,7 @@ class Precision:
     note: str | None = None
     """Why it is not the one asked for."""
     after_overflow: bool = False
-    """Whether it is tried only where the one before overflowed."""
+    """Whether it is tried only if the one before overflowed."""
     runners: frozenset[str] | None = None
     """Names of the runners that may serve in it; None: every one."""
 
@@ -76,7 +76,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def least_cosine(states: torch.Tensor, expected: torch.Tensor, lengths: list[int]) -> float:
-    """Compare the mean states of each sequence; return the smallest cosine, NaN where either holds one."""
+    """Compare the mean states of each sequence; return the smallest cosine, NaN if either holds one."""
     parts = (torch.split(flat.double(), lengths) for flat in (states, expected))
     pairs = zip(*parts, strict=True)
     cosines = [torch.cosine_similarity(part.mean(0), other.mean(0), dim=0) for part, other in pairs]
@@ -84,7 +84,7 @@ def least_cosine(states: torch.Tensor, expected: torch.Tensor, lengths: list[int
 
 
 def relative_error(states: torch.Tensor, expected: torch.Tensor) -> float:
-    """Measure the largest ‖states - expected‖ / ‖expected‖ of a token; NaN where either holds one."""
+    """Measure the largest ‖states - expected‖ / ‖expected‖ of a token; NaN if either holds one."""
     difference = (states.double() - expected.double()).norm(dim=-1)
     return float((difference / expected.double().norm(dim=-1).clamp(min=1e-12)).max())
 

@@ -21,7 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from sie_core.contracts import ModelLoadError, device_errors
 from sie_pytorch.forward.checkpoint.dialects import refuse_unheeded, translate
-from sie_pytorch.forward.checkpoint.halves import half_of, widen_small_weights
+from sie_pytorch.forward.checkpoint.half_precision import half_of, widen_small_weights
 from sie_pytorch.forward.checkpoint.lean_import import import_losses
 
 ENCODERS_ALONE = frozenset(
@@ -128,7 +128,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device, part: Enc
     """Load the base model, or that of `part`, without pooler or head, eager, in evaluation mode.
 
     On a CPU, weights stored in `dtype` are views of the files. Others are cast, and copied to another device, one by
-    one. A CPU keeps most half-precision weights as stored if `dtype` is float32: see `halves`. Attention is
+    one. A CPU keeps most half-precision weights as stored if `dtype` is float32: see `half_precision`. Attention is
     transformers' `eager` until a runner sets another.
 
     Raises:

@@ -23,9 +23,9 @@ from sie_pytorch.forward.checkpoint.mapping import MappedFiles
 from sie_pytorch.forward.checkpoint.precision import Overflow, Precision, PrecisionLost, name_of, precisions
 from sie_pytorch.forward.checkpoint.reading import SPARSE_NOTE, EncoderPart, load_model
 from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
-from sie_pytorch.forward.choice.candidates import ATTENTION_BACKENDS, PACKED, Wanted, fast_in, takes_lora
+from sie_pytorch.forward.choice.candidates import ATTENTION_BACKENDS, PACKED, Requirements, fast_in, takes_lora
 from sie_pytorch.forward.choice.choose import Choice, choose
-from sie_pytorch.forward.choice.trials import Trials
+from sie_pytorch.forward.choice.factory import CandidateFactory
 from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.protocol import NotedRunner, RunnerContext
 
@@ -42,7 +42,7 @@ def build_runner(
     threads: int = 1,
     *,
     runner: str = "auto",
-    fills_up: bool = False,
+    expands_queries: bool = False,
     needs_lora: bool = False,
     choices: KeptChoices | None = None,
     part: EncoderPart | None = None,
@@ -64,8 +64,7 @@ def build_runner(
         runner_specs: Every registered runner; those of other interfaces are ignored.
         threads: CPU threads the forward pass may use, for runners that start their own.
         runner: `auto`; `priority`: the first that proves itself, without a race; or the name of one to try first.
-        fills_up: Whether sequences may have tokens that no token attends to (`key_lengths`); if so, the proof covers
-        that.
+        expands_queries: Whether sequences may have tokens that no token attends to (`key_lengths`); proven then too.
         needs_lora: Whether runners that take no LoRA adapters are refused.
         choices: Stores the outcome of a race; None means no race, as with `priority`.
         part: The encoder inside a larger model; None if the checkpoint is one.
@@ -78,10 +77,10 @@ def build_runner(
         DeviceLost: Only a new process gets the device back.
     """
     _require_backend(attention_backend, runner_specs)
-    wanted = Wanted(runner_specs, attention_backend, runner, fills_up, needs_lora, judge=judge)
+    required = Requirements(runner_specs, attention_backend, runner, expands_queries, needs_lora, judge=judge)
     place = torch.device(str(device))
     card = card if part is None else replace(card, config=part.config)
-    fast = fast_in(wanted, "bfloat16", card.config.get("model_type", ""), place.type)
+    fast = fast_in(required, "bfloat16", card.config.get("model_type", ""), place.type)
     lost: PrecisionLost | None = None
     for plan in precisions(precision, place, fast):
         if plan.after_overflow and not isinstance(lost, Overflow):
@@ -96,11 +95,11 @@ def build_runner(
         setup |= {} if part is None else {"part": part.prefix}
         try:
             with device_errors(), torch.inference_mode():
-                asked = wanted.among(plan.runners)
-                trials = Trials(load, asked)
-                choice = choose(trials, asked, choices, setup)
+                asked = required.among(plan.runners)
+                factory = CandidateFactory(load, asked)
+                choice = choose(factory, asked, choices, setup)
                 why = [plan.note] if plan.note else []
-                return _built(card, trials, choice, "; ".join([*why, str(lost)] if lost else why))
+                return _built(card, factory, choice, "; ".join([*why, str(lost)] if lost else why))
         except PrecisionLost as reason:
             lost = reason
         except OutOfDeviceMemory as error:
@@ -132,9 +131,9 @@ def _load(
     return RunnerContext(model, folder, card, device, plan.compute, attention_backend, threads, mapped)
 
 
-def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str) -> BuiltRunner:
+def _built(card: ModelCard, factory: CandidateFactory, choice: Choice, precision_note: str) -> BuiltRunner:
     """Put the runner that was chosen together with its facts, and log them."""
-    config, runner, name = trials.config, choice.proven.runner, choice.proven.candidate.name
+    config, runner, name = factory.config, choice.proven.runner, choice.proven.candidate.name
     notes = {"runner": name, "runner_reason": choice.reason}
     if choice.race:
         notes["race"] = choice.race
@@ -152,16 +151,16 @@ def _built(card: ModelCard, trials: Trials, choice: Choice, precision_note: str)
     info = RunnerInfo(
         name=name,
         reason=choice.reason,
-        precision=name_of(trials.dtype),
+        precision=name_of(factory.dtype),
         model_type=config.model_type,
         hidden_size=config.hidden_size,
         attention_layers=config.num_hidden_layers,
-        max_sequence_length=trials.examination.limit,
+        max_sequence_length=factory.references.limit,
         memory_bytes=runner.memory_bytes,
-        embeds_types=trials.types > 0 and not hasattr(config, "type_vocab_size"),
+        embeds_types=factory.types > 0 and not hasattr(config, "type_vocab_size"),
         notes=notes,
     )
     logger.debug("%s runs on the %s runner in %s: %s", info.model_type, info.name, info.precision, info.reason)
     for note in filter(None, (choice.race, precision_note)):
         logger.debug("%s: %s", info.model_type, note)
-    return BuiltRunner(runner, info, trials.device)
+    return BuiltRunner(runner, info, factory.device)

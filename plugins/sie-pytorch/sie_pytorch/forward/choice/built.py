@@ -63,7 +63,7 @@ class BuiltRunner:
         low_rank: LowRank | None = None,
         key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Compute the last hidden states; see `LoraRunner.forward`. Factors only where it `takes_lora`."""
+        """Compute the last hidden states; see `LoraRunner.forward`. Factors only if it `takes_lora`."""
         ids = ids.to(self._device, non_blocking=True)
         positions = positions.to(self._device, non_blocking=True)
         if segment_ids is not None:

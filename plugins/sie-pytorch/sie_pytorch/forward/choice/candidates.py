@@ -9,10 +9,10 @@ from importlib import import_module
 
 from sie_core.contracts import RunnerSpec
 from sie_pytorch.forward.judging.logits import Judge
+from sie_pytorch.forward.longrope import by_length, longrope_parameters
 from sie_pytorch.forward.padded.runner import PaddedRunner
 from sie_pytorch.forward.protocol import LoraRunner, Runner, RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.specs import INTERFACE, other_version
-from sie_pytorch.forward.two_parts import in_two_parts, two_sets
 
 ATTENTION_BACKENDS = ("auto", "sdpa", "eager")
 """Backends that no runner needs to name."""
@@ -25,7 +25,7 @@ PADDED = "padded"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Requirements:
     """The requirements for the runner of one load."""
 
     specs: Sequence[RunnerSpec] = ()
@@ -33,7 +33,7 @@ class Wanted:
     attention_backend: str = "auto"
     runner: str = "auto"
     """`auto`, `priority`, or the name of the runner to try first."""
-    fills_up: bool = False
+    expands_queries: bool = False
     """Whether sequences may have tokens that nothing attends to (`key_lengths`)."""
     takes_lora: bool = False
     """Whether it must take LoRA adapters."""
@@ -42,7 +42,7 @@ class Wanted:
     judge: Judge | None = None
     """Judges whether half precision preserves the output of the model's head."""
 
-    def among(self, names: frozenset[str] | None) -> Wanted:
+    def among(self, names: frozenset[str] | None) -> Requirements:
         """Restrict the requirements to some runners; None is all of them."""
         if names is None:
             return self
@@ -68,8 +68,8 @@ class Candidate:
         runner = self.make(replace(context, attention_backend=self.backend))
         if self.takes_lora and not takes_lora(runner):
             raise RunnerUnfitError("it takes no LoRA adapters, and the model's config asks for some")
-        rope = two_sets(context.model)
-        return runner if rope is None else in_two_parts(runner, rope, context.device)
+        rope = longrope_parameters(context.model)
+        return runner if rope is None else by_length(runner, rope, context.device)
 
 
 def takes_lora(runner: Runner) -> bool:
@@ -77,44 +77,45 @@ def takes_lora(runner: Runner) -> bool:
     return isinstance(runner, LoraRunner) and bool(runner.linear_shapes)
 
 
-def fast_in(wanted: Wanted, precision: str, model_type: str, device_kind: str) -> frozenset[str]:
+def fast_in(required: Requirements, precision: str, model_type: str, device_kind: str) -> frozenset[str]:
     """Name the runners that may serve a model and are fast in a precision whatever the CPU is fast in."""
-    names = {spec.name for spec in _fit(wanted, model_type, device_kind) if precision in spec.fast_in}
-    return frozenset(names if wanted.runner in (AUTO, PRIORITY) else names & {wanted.runner})
+    names = {spec.name for spec in _fit(required, model_type, device_kind) if precision in spec.fast_in}
+    return frozenset(names if required.runner in (AUTO, PRIORITY) else names & {required.runner})
 
 
-def registered(wanted: Wanted, model_type: str, device_kind: str) -> list[Candidate]:
+def registered(required: Requirements, model_type: str, device_kind: str) -> list[Candidate]:
     """List the registered runners that may serve a model, less the padded: one asked for by name, then by priority."""
-    fit = [spec for spec in _fit(wanted, model_type, device_kind) if spec.name != PADDED]
-    fit.sort(key=lambda spec: (spec.name != wanted.runner, -spec.priority, spec.name))
+    fit = [spec for spec in _fit(required, model_type, device_kind) if spec.name != PADDED]
+    fit.sort(key=lambda spec: (spec.name != required.runner, -spec.priority, spec.name))
     return [
-        Candidate(spec.name, partial(_load_target, spec), wanted.attention_backend, wanted.takes_lora) for spec in fit
+        Candidate(spec.name, partial(_load_target, spec), required.attention_backend, required.takes_lora)
+        for spec in fit
     ]
 
 
-def padded(wanted: Wanted, *, fused: bool) -> Iterator[Candidate]:
+def padded(required: Requirements, *, fused: bool) -> Iterator[Candidate]:
     """List the padded runners, ever more careful; `fused`: whether the model's class takes PyTorch's own attention."""
-    if not wanted.pads:
+    if not required.pads:
         return
-    if wanted.attention_backend != "eager" and fused:
-        yield Candidate(PADDED, PaddedRunner, "sdpa", wanted.takes_lora)
-        yield Candidate(f"{PADDED} (eager)", PaddedRunner, "eager", wanted.takes_lora)
+    if required.attention_backend != "eager" and fused:
+        yield Candidate(PADDED, PaddedRunner, "sdpa", required.takes_lora)
+        yield Candidate(f"{PADDED} (eager)", PaddedRunner, "eager", required.takes_lora)
     else:
-        yield Candidate(PADDED, PaddedRunner, "eager", wanted.takes_lora)
-    yield Candidate(f"{PADDED} (equal lengths)", partial(PaddedRunner, exact=True), "eager", wanted.takes_lora)
+        yield Candidate(PADDED, PaddedRunner, "eager", required.takes_lora)
+    yield Candidate(f"{PADDED} (equal lengths)", partial(PaddedRunner, exact=True), "eager", required.takes_lora)
 
 
-def of_other_versions(wanted: Wanted) -> list[str]:
+def of_other_versions(required: Requirements) -> list[str]:
     """Say which runners were written for another version of the interface, and the remedy."""
-    told = ((spec.name, other_version(spec)) for spec in wanted.specs)
+    told = ((spec.name, other_version(spec)) for spec in required.specs)
     return [f"not {name}: {problem}" for name, problem in told if problem]
 
 
-def _fit(wanted: Wanted, model_type: str, device_kind: str) -> list[RunnerSpec]:
+def _fit(required: Requirements, model_type: str, device_kind: str) -> list[RunnerSpec]:
     return [
         spec
-        for spec in wanted.specs
-        if spec.interface == INTERFACE and spec.serves(model_type, device_kind, wanted.attention_backend)
+        for spec in required.specs
+        if spec.interface == INTERFACE and spec.serves(model_type, device_kind, required.attention_backend)
     ]
 
 

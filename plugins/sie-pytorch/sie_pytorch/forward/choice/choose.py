@@ -16,12 +16,12 @@ from sie_pytorch.forward.choice.candidates import (
     PADDED,
     PRIORITY,
     Candidate,
-    Wanted,
+    Requirements,
     padded,
     registered,
 )
+from sie_pytorch.forward.choice.factory import CandidateFactory, Proven
 from sie_pytorch.forward.choice.race import Race
-from sie_pytorch.forward.choice.trials import Proven, Trials
 
 ABOUT = "runner"
 """Subject under which the choice is kept."""
@@ -44,12 +44,14 @@ class Choice:
         return "; ".join([*self.refused, proof])
 
 
-def choose(trials: Trials, wanted: Wanted, kept: KeptChoices | None, setup: dict[str, str]) -> Choice:
+def choose(
+    factory: CandidateFactory, required: Requirements, kept: KeptChoices | None, setup: dict[str, str]
+) -> Choice:
     """Choose among all candidates for a model.
 
     Args:
-        trials: Makes and proves them.
-        wanted: The requirements for the runner.
+        factory: Makes and proves them.
+        required: The requirements for the runner.
         kept: Choices of earlier loads of the weights; None if no race may be run.
         setup: Conditions of the choice, other than the weights and the machine.
 
@@ -57,60 +59,60 @@ def choose(trials: Trials, wanted: Wanted, kept: KeptChoices | None, setup: dict
         ModelLoadError: No runner serves the model.
         PrecisionLost: No runner serves it in this precision.
     """
-    fast = registered(wanted, trials.config.model_type, trials.device.type)
-    last = list(padded(wanted, fused=trials.fused))
-    named = wanted.runner != AUTO or wanted.attention_backend not in ATTENTION_BACKENDS
+    fast = registered(required, factory.config.model_type, factory.device.type)
+    last = list(padded(required, fused=factory.fused))
+    named = required.runner != AUTO or required.attention_backend not in ATTENTION_BACKENDS
     alone = len(fast) + len(last) == 1
     if named or alone or kept is None or all(each.name == PACKED for each in fast):
-        order = [*last, *fast] if wanted.runner == PADDED else [*fast, *last]
-        if wanted.runner not in (AUTO, PRIORITY, *(each.name for each in order)):
-            trials.refused.append(
-                f"not {wanted.runner}: it serves no {trials.config.model_type} on {trials.device.type} with the "
-                f"attention backend {wanted.attention_backend}"
+        order = [*last, *fast] if required.runner == PADDED else [*fast, *last]
+        if required.runner not in (AUTO, PRIORITY, *(each.name for each in order)):
+            factory.refused.append(
+                f"not {required.runner}: it serves no {factory.config.model_type} on {factory.device.type} with the "
+                f"attention backend {required.attention_backend}"
             )
-        return _first(trials, order)
+        return _first(factory, order)
     setup = {
         **setup,
-        "attention backend": wanted.attention_backend,
-        "key lengths": str(wanted.fills_up),
-        "LoRA": str(wanted.takes_lora),
+        "attention backend": required.attention_backend,
+        "key lengths": str(required.expands_queries),
+        "LoRA": str(required.takes_lora),
         "candidates": ", ".join(each.name for each in fast),
-        "builds": "; ".join(spec.build for spec in wanted.specs if spec.build),
+        "builds": "; ".join(spec.build for spec in required.specs if spec.build),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
     before = kept.recall(ABOUT, setup)
-    recalled = None if before is None or not before.settled else _recalled(trials, [*fast, *last], before)
+    recalled = None if before is None or not before.settled else _recalled(factory, [*fast, *last], before)
     if recalled is not None:
         return recalled
-    race = Race(trials)
+    race = Race(factory)
     proven = race.run(fast, last)
     if race.whole:
         name = proven.candidate.name
         agreed = before is not None and before.chosen == name
         kept.keep(KeptChoice(ABOUT, name, str(race), setup, settled=agreed or race.clear))
-    return Choice(proven, tuple(trials.refused), str(race))
+    return Choice(proven, tuple(factory.refused), str(race))
 
 
-def _first(trials: Trials, candidates: Iterable[Candidate]) -> Choice:
+def _first(factory: CandidateFactory, candidates: Iterable[Candidate]) -> Choice:
     """Take the first that proves itself."""
     for candidate in candidates:
-        proven = trials.attempt(candidate)
+        proven = factory.attempt(candidate)
         if proven is not None:
-            return Choice(proven, tuple(trials.refused))
-        if trials.rounds_too_much:
+            return Choice(proven, tuple(factory.refused))
+        if factory.rounds_too_much:
             break
-    raise trials.failure()
+    raise factory.failure()
 
 
-def _recalled(trials: Trials, candidates: Sequence[Candidate], choice: KeptChoice) -> Choice | None:
+def _recalled(factory: CandidateFactory, candidates: Sequence[Candidate], choice: KeptChoice) -> Choice | None:
     """Take the runner that an earlier load chose; None if there is none, or it no longer proves itself."""
     candidate = next((each for each in candidates if each.name == choice.chosen), None)
     if candidate is None:
         return None
-    before = list(trials.refused)
-    proven = trials.attempt(candidate)
+    before = list(factory.refused)
+    proven = factory.attempt(candidate)
     if proven is None:
-        trials.refused, trials.rounds_too_much = before, False  # the race tries it again
+        factory.refused, factory.rounds_too_much = before, False  # the race tries it again
         return None
-    return Choice(proven, tuple(trials.refused), f"{choice.reason} (measured by an earlier load)")
+    return Choice(proven, tuple(factory.refused), f"{choice.reason} (measured by an earlier load)")

@@ -12,7 +12,7 @@ import torch
 from sie_text.sequences import PackedBatch
 
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
-from sie_pytorch.forward.two_parts import move_bound, two_sets
+from sie_pytorch.forward.longrope import longrope_parameters, set_original_length
 
 PROBE_LENGTHS = (41, 7, 24, 24, 1, 3)
 """Tokens of the probe sequences: longer than the windows of the proof, shorter, equal neighbours, a single token."""
@@ -20,7 +20,7 @@ PROBE_SPECIALS = (-1, 0, 1, 3, 5, 9, 10, 19, 38, 40, 41, 42, 44, 47, -3)
 """Places of special tokens in the probe sequences, in turns: at the start, the end and inside, adjacent ones, and
 several in one sequence, because some models count them.
 """
-PROBE_FILLING = (4, 3, 4, 0, 0, 1)
+PROBE_EXPANSION = (4, 3, 4, 0, 0, 1)
 """Number of tokens that no token attends to, if a model has such tokens; few enough that each sees one in a window."""
 PROBE_BEYOND = 40
 """Tokens by which a sequence is longer than those distances that have a row of a position table each."""
@@ -113,7 +113,7 @@ def fill_up(probe: Probe) -> Probe:
     """Let nothing attend to the last tokens of some of the probe sequences."""
     lengths = probe.cu_seqlens.diff().long()
     seen = lengths.clone()
-    seen[: len(PROBE_FILLING)] -= torch.tensor(PROBE_FILLING)
+    seen[: len(PROBE_EXPANSION)] -= torch.tensor(PROBE_EXPANSION)
     return replace(probe, key_lengths=seen.clamp(min=1))
 
 
@@ -125,7 +125,7 @@ def narrow_windows(model: Any) -> Iterator[None]:
     as in ModernBERT), the difference is kept. The length from which a model has other frequencies is narrowed too.
     """
     changes = []
-    rope = two_sets(model)
+    rope = longrope_parameters(model)
     for name in WINDOWS:
         width = getattr(model.config, name, None)
         if isinstance(width, int) and width > PROBE_WINDOW:
@@ -133,11 +133,11 @@ def narrow_windows(model: Any) -> Iterator[None]:
             changes += [(holder, name, PROBE_WINDOW - width) for holder in (model.config, *layers)]
     for holder, name, change in changes:
         setattr(holder, name, getattr(holder, name) + change)
-    bound = None if rope is None else move_bound(model, rope, PROBE_WINDOW)
+    bound = None if rope is None else set_original_length(model, rope, PROBE_WINDOW)
     try:
         yield
     finally:
         if rope is not None and bound is not None:
-            move_bound(model, rope, bound)
+            set_original_length(model, rope, bound)
         for holder, name, change in changes:
             setattr(holder, name, getattr(holder, name) - change)

@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from sie_core.contracts import ModelLoadError, device_fault
-from sie_pytorch.forward.checkpoint.halves import widened
+from sie_pytorch.forward.checkpoint.half_precision import widened
 from sie_pytorch.forward.checkpoint.mapping import MappedFiles
 from sie_pytorch.forward.checkpoint.positions import position_limit
 from sie_pytorch.forward.checkpoint.precision import (
@@ -40,22 +40,22 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class ReferenceStates:
     """The probes of a model and its own states on them, computed once for all runners."""
 
-    trials: tuple[tuple[Probe, torch.Tensor], ...]
+    pairs: tuple[tuple[Probe, torch.Tensor], ...]
     limit: int | None
     """Tokens of a sequence the positions allow."""
     judged: tuple[Judge, Probe, torch.Tensor] | None = None
     """A judge and its sequences, with the model's own states for them in float32; None without a judge."""
 
     @classmethod
-    def of(cls, context: RunnerContext, *, fills_up: bool, judge: Judge | None = None) -> Examination:
+    def of(cls, context: RunnerContext, *, expands_queries: bool, judge: Judge | None = None) -> ReferenceStates:
         """Have the model answer the probes.
 
         Args:
             context: Holds the model.
-            fills_up: Whether runners must prove `key_lengths` too.
+            expands_queries: Whether runners must prove `key_lengths` too.
             judge: Says what half precision may move beside the states.
 
         Raises:
@@ -67,8 +67,8 @@ class Examination:
         limit = position_limit(model)
         probe = make_probe(model, limit, context.device)
         with narrow_windows(model):
-            probes = [probe, fill_up(probe)] if fills_up else [probe]
-            trials = tuple((each, _reference(model, each, context.mapped)) for each in probes)
+            probes = [probe, fill_up(probe)] if expands_queries else [probe]
+            pairs = tuple((each, _reference(model, each, context.mapped)) for each in probes)
         judged = None
         if judge is not None and context.dtype is not torch.float32:
             given = judge.probes(limit)
@@ -77,15 +77,15 @@ class Examination:
             probe = Probe.of(*given, context.device)
             with widened(model, context.mapped):
                 judged = judge, probe, states_together(model, probe)
-        examination = cls(trials, limit, judged)
-        if context.dtype is torch.float16 and not bool(trials[0][1].isfinite().all()):
+        references = cls(pairs, limit, judged)
+        if context.dtype is torch.float16 and not bool(pairs[0][1].isfinite().all()):
             raise Overflow("its states overflow in float16")
-        return examination
+        return references
 
     @property
     def dtype(self) -> torch.dtype:
         """Precision in which the model itself computed: float32 on a CPU."""
-        return self.trials[0][1].dtype
+        return self.pairs[0][1].dtype
 
     def prove(self, runner: Runner, context: RunnerContext) -> Proof:
         """Compare `runner` with the model on every probe, its windows narrowed; the proof is the worst.
@@ -95,7 +95,7 @@ class Examination:
             PrecisionLost: In half precision the states turn too far from those in float32, or the judge refuses.
         """
         with narrow_windows(context.model):
-            proofs = [prove(runner, probe, expected, context.dtype) for probe, expected in self.trials]
+            proofs = [prove(runner, probe, expected, context.dtype) for probe, expected in self.pairs]
         proof = Proof(max(each.error for each in proofs), min(each.cosine for each in proofs))
         if context.dtype is not self.dtype and not proof.cosine >= LEAST_COSINE:
             raise PrecisionLost(f"in {name_of(context.dtype)} its cosine to float32 falls to {proof.cosine:.5f}")

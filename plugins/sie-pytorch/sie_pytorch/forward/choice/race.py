@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from sie_core.contracts import DeviceLost, device_fault
 from sie_pytorch.forward.choice.candidates import PACKED, Candidate
-from sie_pytorch.forward.choice.timing import CLEAR, Course, Figures, told, winner
-from sie_pytorch.forward.choice.trials import Proven, Trials
+from sie_pytorch.forward.choice.factory import CandidateFactory, Proven
+from sie_pytorch.forward.choice.timing import CLEAR, Benchmark, Figures, described, winner
 
 logger = logging.getLogger(__name__)
 
@@ -20,9 +20,9 @@ RACE_S = 10.0
 class Race:
     """The runners of one model that were timed. One is in memory at a time."""
 
-    def __init__(self, trials: Trials) -> None:
-        self._trials = trials
-        self._course = Course(trials.context.model, trials.examination.limit, trials.device)
+    def __init__(self, factory: CandidateFactory) -> None:
+        self._factory = factory
+        self._benchmark = Benchmark(factory.context.model, factory.references.limit, factory.device)
         self._entered: dict[Candidate, Figures] = {}
         self._latest: Proven | None = None
         self.whole = True
@@ -41,14 +41,14 @@ class Race:
         """
         end = time.monotonic() + RACE_S
         for candidate in fast:
-            if self._trials.rounds_too_much:
+            if self._factory.rounds_too_much:
                 break
             if self._entered and time.monotonic() > end:
-                self._trials.refused.append(f"not {candidate.name}: the race was over after {RACE_S:.0f} s")
+                self._factory.refused.append(f"not {candidate.name}: the race was over after {RACE_S:.0f} s")
                 self.whole = False
             else:
                 self._enter(candidate)
-        if not (self._trials.rounds_too_much or any(each.name == PACKED for each in self._entered)):
+        if not (self._factory.rounds_too_much or any(each.name == PACKED for each in self._entered)):
             for candidate in last:
                 if self._entered and time.monotonic() > end:
                     self.whole = False
@@ -56,7 +56,7 @@ class Race:
                 if self._enter(candidate):
                     break
         if not self._entered:
-            raise self._trials.failure()
+            raise self._factory.failure()
         first = next(iter(self._entered))
         if self._winner() is not first:
             self._enter(first)  # once more: a busy moment may have slowed it down
@@ -70,21 +70,21 @@ class Race:
         return all(best.speedup(each) >= CLEAR for each in figures if each is not best)
 
     def __str__(self) -> str:
-        return told(list(self._entered.values()), self._course.tokens)
+        return described(list(self._entered.values()), self._benchmark.tokens)
 
     def _enter(self, candidate: Candidate) -> bool:
-        """Prove a runner and time it; False where it is refused."""
+        """Prove a runner and time it; False if it is refused."""
         self._latest = None  # frees the one before
-        proven = self._trials.attempt(candidate)
+        proven = self._factory.attempt(candidate)
         if proven is None:
             return False
         try:
-            figures = self._course.time(candidate.name, proven.runner)
+            figures = self._benchmark.time(candidate.name, proven.runner)
         except Exception as fault:  # a runner may be anyone's: its fault costs only itself
             if isinstance(device_fault(fault), DeviceLost):
                 raise
             logger.warning("The %s runner failed while it was timed", candidate.name, exc_info=True)
-            self._trials.refused.append(f"not {candidate.name}: it failed with {type(fault).__name__} on long batches")
+            self._factory.refused.append(f"not {candidate.name}: it failed with {type(fault).__name__} on long batches")
             return False
         self._latest = proven
         self._entered[candidate] = figures.best(self._entered.get(candidate, figures))
@@ -97,7 +97,7 @@ class Race:
     def _made(self, candidate: Candidate) -> Proven:
         if self._latest is None or self._latest.candidate is not candidate:
             self._latest = None
-            self._latest = self._trials.attempt(candidate)
+            self._latest = self._factory.attempt(candidate)
         if self._latest is None:  # it passed a moment ago
-            raise self._trials.failure()
+            raise self._factory.failure()
         return self._latest

@@ -48,7 +48,7 @@ class Figures:
         return Figures(self.name, min(self.short_s, other.short_s), min(self.long_s, other.long_s))
 
 
-class Course:
+class Benchmark:
     """The probes that the runners of one model are timed on; the first runner decides how long the long one is."""
 
     def __init__(self, model: Any, limit: int | None, device: torch.device) -> None:
@@ -138,7 +138,7 @@ def winner(figures: Sequence[Figures]) -> Figures:
     return best if best.speedup(first) >= ADVANTAGE else first
 
 
-def told(figures: Sequence[Figures], tokens: tuple[int, int]) -> str:
+def described(figures: Sequence[Figures], tokens: tuple[int, int]) -> str:
     """Write the figures down for an operator."""
     first, *others = figures
     units = f" for {tokens[0]} tokens", f" for {tokens[1]} tokens"

@@ -17,7 +17,7 @@ class Distances:
         self.own: int = (span if buckets <= 0 else min(span, buckets // 2 + 1)) - 1
         """Up to this distance, either way, each has a row of its own, next to its neighbours'."""
         self.farthest: int = max(span, farthest)
-        """Distances beyond it have its row, where they are `bounded`."""
+        """Distances beyond it have its row, if they are `bounded`."""
         ends = self.rows(self.farthest + 1)[[0, -1]].tolist()
         self.bounded: bool = ends == [0, 2 * span - 1]
         """Whether `farthest` has the first and the last row of the table, so that no distance beyond it has another.

@@ -24,7 +24,7 @@ from sie_pytorch.forward.protocol import Factors, LowRank
 QUERY, KEY, VALUE = DEBERTA.joined
 ATTENTION_OUTPUT, (UP,), DOWN = DEBERTA.attention_output, DEBERTA.up, DEBERTA.down
 
-Added = Callable[..., torch.Tensor | None]
+LoraDelta = Callable[..., torch.Tensor | None]
 """From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
 
 
@@ -79,16 +79,16 @@ class DebertaLayer:
             self._with(self.tables.keys, keys, positions.flip(0)), self._with(self.tables.queries, queries, positions)
         )
 
-    def __call__(self, states: torch.Tensor, runs: Sequence[Run], tables: Tables, added: Added) -> torch.Tensor:
+    def __call__(self, states: torch.Tensor, runs: Sequence[Run], tables: Tables, lora: LoraDelta) -> torch.Tensor:
         """Run `[rows, hidden]`; what comes after the last run is computed along, and unread."""
-        joined = self._joined(states, added(states, QUERY, KEY, VALUE)).view(len(states), 3, self._heads, self._width)
+        joined = self._joined(states, lora(states, QUERY, KEY, VALUE)).view(len(states), 3, self._heads, self._width)
         attended = states.new_zeros(len(states), self._heads * self._width)
         for run in runs:
             tokens = slice(run.start, run.stop)
             self._attend(joined[tokens], run, tables, attended[tokens])
-        states = self._attention_norm(self._attention_output.add(attended, states, added(attended, ATTENTION_OUTPUT)))
-        inner = self._up(states, added(states, UP))
-        result: torch.Tensor = self._output_norm(self._down.add(inner, states, added(inner, DOWN)))
+        states = self._attention_norm(self._attention_output.add(attended, states, lora(attended, ATTENTION_OUTPUT)))
+        inner = self._up(states, lora(states, UP))
+        result: torch.Tensor = self._output_norm(self._down.add(inner, states, lora(inner, DOWN)))
         return result
 
     def _attend(self, joined: torch.Tensor, run: Run, tables: Tables, attended: torch.Tensor) -> None:

@@ -110,8 +110,8 @@ class PackedDeberta:
         tables = None if low_rank is None else self._tables_of(low_rank)
         for number in layers:
             layer = self._layers[number]
-            added = partial(joined_part, low_rank, f"{LAYERS}.{number}", self.linear_shapes)
-            states = layer(states, share.runs, layer.tables if tables is None else tables[number], added)
+            lora = partial(joined_part, low_rank, f"{LAYERS}.{number}", self.linear_shapes)
+            states = layer(states, share.runs, layer.tables if tables is None else tables[number], lora)
         return states[:total]
 
     def _tables_of(self, low_rank: LowRank) -> list[Tables]:

@@ -12,29 +12,29 @@ import torch
 
 from sie_pytorch.forward.architectures import PreNorm
 from sie_pytorch.forward.loop.entry import Angles
-from sie_pytorch.forward.loop.linear import Rows, halves
+from sie_pytorch.forward.loop.linear import Rows, split_gate
 from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, plain_linear
 
-Added = Callable[..., torch.Tensor | None]
+LoraDelta = Callable[..., torch.Tensor | None]
 """From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
 
 
 class Product(Protocol):
     """One or more linear layers over the same input: `[rows, in] → [rows, sum of outs]`."""
 
-    def __call__(self, states: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(self, states: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply, add the bias and what low-rank factors make."""
         ...
 
-    def add(self, states: torch.Tensor, residual: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+    def add(self, states: torch.Tensor, residual: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply, add the bias, `residual` and what low-rank factors make; the residual may be overwritten."""
         ...
 
 
-class Widening(Protocol):
+class UpProjection(Protocol):
     """The up-projection of the feed-forward part with activation and gate: `[rows, hidden] → [rows, inner]`."""
 
-    def __call__(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
+    def __call__(self, inputs: torch.Tensor, lora: LoraDelta) -> torch.Tensor:
         """Widen."""
         ...
 
@@ -49,7 +49,7 @@ class Attention(Protocol):
         layout: Any,
         angles: Any,
         window: int | None,
-        added: torch.Tensor | None,
+        delta: torch.Tensor | None,
     ) -> torch.Tensor:
         """Project, normalise heads, rotate and attend; see `LoopLayer.__call__`."""
         ...
@@ -66,7 +66,7 @@ class LoopParts(Protocol):
         """
         ...
 
-    def widening(self, stack: LayerStack, layer: torch.nn.Module) -> Widening:
+    def up_projection(self, stack: LayerStack, layer: torch.nn.Module) -> UpProjection:
         """Take the weights that widen.
 
         Raises:
@@ -129,15 +129,16 @@ class LoopLayer:
         """
         self._row = row = stack.row
         self.is_pre = isinstance(row.norms, PreNorm)
-        self._attended_norm, self._narrowed_norm = (
-            None if each is None else Norm(stack, each, dtype) for each in (norms.attended, norms.narrowed)
+        self._post_attention_norm, self._post_mlp_norm = (
+            None if each is None else Norm(stack, each, dtype)
+            for each in (norms.post_attention_norm, norms.post_mlp_norm)
         )
         self.attention_norm = Norm(stack, norms.attention, dtype)
         self.output_norm = Norm(stack, norms.output, dtype)
         self.attention = parts.attention(stack, layer)
         self.attention_output = parts.product([plain_linear(layer, row.attention_output)])
         self.down = parts.product([plain_linear(layer, row.down)])
-        self.widening = parts.widening(stack, layer)
+        self.up_projection = parts.up_projection(stack, layer)
 
     def __call__(
         self,
@@ -147,7 +148,7 @@ class LoopLayer:
         layout: Any,
         angles: Any,
         window: int | None,
-        added: Added,
+        lora: LoraDelta,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run the layer.
 
@@ -158,31 +159,36 @@ class LoopLayer:
             layout: Where the sequences lie; of `LoopParts.lay_out`.
             angles: Of the tokens' positions; of `LoopParts.rotation`.
             window: How far a token sees.
-            added: Low-rank parts.
+            lora: Computes the LoRA deltas.
 
         Returns:
             The states and inputs of the next layer; of the last one the inputs are the model's states.
         """
         row = self._row
-        attended = self.attention(inputs, total, layout, angles, window, added(inputs, *row.joined))
+        attended = self.attention(inputs, total, layout, angles, window, lora(inputs, *row.joined))
         product = self.attention_output
         states, inputs = self._sum(
-            product, attended, states, added(attended, row.attention_output), self._attended_norm, self.attention_norm
+            product,
+            attended,
+            states,
+            lora(attended, row.attention_output),
+            self._post_attention_norm,
+            self.attention_norm,
         )
-        inner = self.widening(inputs, added)
-        return self._sum(self.down, inner, states, added(inner, row.down), self._narrowed_norm, self.output_norm)
+        inner = self.up_projection(inputs, lora)
+        return self._sum(self.down, inner, states, lora(inner, row.down), self._post_mlp_norm, self.output_norm)
 
     def _sum(
         self,
         product: Product,
         values: torch.Tensor,
         states: torch.Tensor,
-        added: torch.Tensor | None,
+        delta: torch.Tensor | None,
         own: Norm | None,
         norm: Norm,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Add a part's output to the residual, normalised by its `own` norm if it has one, and normalise the sum."""
-        states = product.add(values, states, added) if own is None else states + own(product(values, added))
+        states = product.add(values, states, delta) if own is None else states + own(product(values, delta))
         inputs = norm(states)
         return (states if self.is_pre else inputs), inputs
 
@@ -193,7 +199,7 @@ def head_norms(stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) ->
     return [Norm(stack, layer.get_submodule(name), dtype, of_head=True) for name in names if name]
 
 
-def widening_layers(
+def up_projection_layers(
     layer: torch.nn.Module, stack: LayerStack
 ) -> tuple[torch.nn.Linear | Rows, torch.nn.Linear | Rows | None]:
     """Find what widens, and where gated the gate."""
@@ -202,5 +208,5 @@ def widening_layers(
         return layers[0], None
     if len(layers) > 1:
         return layers[0], layers[1]
-    gate, up = halves(layers[0])
+    gate, up = split_gate(layers[0])
     return up, gate

@@ -58,7 +58,7 @@ class Rows:
     bias: torch.Tensor | None
 
 
-def halves(layer: torch.nn.Linear) -> list[Rows]:
+def split_gate(layer: torch.nn.Linear) -> list[Rows]:
     """Take the first half of a layer's rows and the second apart."""
     biases = (None, None) if layer.bias is None else layer.bias.chunk(2)
     return [Rows(weight, bias) for weight, bias in zip(layer.weight.chunk(2), biases, strict=True)]
@@ -97,20 +97,20 @@ class PackedLinear:
         else:
             raise RunnerUnfitError(f"its activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
 
-    def __call__(self, states: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(self, states: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply, add the bias and what low-rank factors make, apply the activation."""
-        if added is None:
+        if delta is None:
             return self._product(states, self._fused, self._algorithm)
-        result = self._product(states, "none", "").add_(added)
+        result = self._product(states, "none", "").add_(delta)
         activated: torch.Tensor = result if self._activation is None else ACT2FN[self._activation](result)
         return activated
 
-    def add(self, states: torch.Tensor, residual: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+    def add(self, states: torch.Tensor, residual: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
         """Multiply, add the bias, `residual` and what low-rank factors make."""
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(
             states, residual, self._weight, self._bias, "add"
         )
-        return result if added is None else result.add_(added)
+        return result if delta is None else result.add_(delta)
 
     def _product(self, states: torch.Tensor, fused: str, algorithm: str) -> torch.Tensor:
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(

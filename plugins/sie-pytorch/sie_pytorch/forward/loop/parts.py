@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.loop.entry import Angles
-from sie_pytorch.forward.loop.layer import Added, head_norms, widening_layers
+from sie_pytorch.forward.loop.layer import LoraDelta, head_norms, up_projection_layers
 from sie_pytorch.forward.loop.linear import PackedLinear, Rows, row_count
 from sie_pytorch.forward.loop.stack import LayerStack, plain_linear
 from sie_pytorch.forward.transfers import Transfers
@@ -29,9 +29,9 @@ class PrepackedParts:
         """See `LoopParts.product`."""
         return PackedLinear(layers, self.dtype)
 
-    def widening(self, stack: LayerStack, layer: torch.nn.Module) -> PackedWidening:
-        """See `LoopParts.widening`."""
-        return PackedWidening(stack, layer, self.dtype)
+    def up_projection(self, stack: LayerStack, layer: torch.nn.Module) -> PackedUpProjection:
+        """See `LoopParts.up_projection`."""
+        return PackedUpProjection(stack, layer, self.dtype)
 
     def attention(self, stack: LayerStack, layer: torch.nn.Module) -> RunAttention:
         """See `LoopParts.attention`."""
@@ -50,8 +50,8 @@ class PrepackedParts:
         return angles
 
 
-class PackedWidening:
-    """Widening by one product, or by two where one is the gate; the activation is fused in."""
+class PackedUpProjection:
+    """An `UpProjection` by one product, or by two if one is the gate; the activation is fused in."""
 
     def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> None:
         """Pack the weights.
@@ -60,19 +60,19 @@ class PackedWidening:
             RunnerUnfitError: The activation cannot be fused.
         """
         self._names = stack.row.up
-        up, gate = widening_layers(layer, stack)
+        up, gate = up_projection_layers(layer, stack)
         self._up = PackedLinear([up], dtype, None if gate else stack.activation)
         self._gate = PackedLinear([gate], dtype, stack.activation) if gate else None
 
-    def __call__(self, inputs: torch.Tensor, added: Added) -> torch.Tensor:
-        """Widen; see `Widening`."""
+    def __call__(self, inputs: torch.Tensor, lora: LoraDelta) -> torch.Tensor:
+        """Widen; see `UpProjection`."""
         names = self._names
         if self._gate is None:
-            return self._up(inputs, added(inputs, *names))
+            return self._up(inputs, lora(inputs, *names))
         if len(names) > 1:
-            up, gate = (added(inputs, name) for name in names)
+            up, gate = (lora(inputs, name) for name in names)
         else:
-            both = added(inputs, *names)
+            both = lora(inputs, *names)
             gate, up = (None, None) if both is None else both.chunk(2, dim=1)
         return self._up(inputs, up).mul_(self._gate(inputs, gate))
 
@@ -94,11 +94,11 @@ class RunAttention:
         layout: PackedLayout,
         angles: Angles | None,
         window: int | None,
-        added: torch.Tensor | None,
+        delta: torch.Tensor | None,
     ) -> torch.Tensor:
         """Attend; see `Attention`."""
         heads, key_heads, size = self._heads, self._key_heads, self._head_size
-        joined = self._qkv(inputs, added)[:total].view(total, heads + 2 * key_heads, size)
+        joined = self._qkv(inputs, delta)[:total].view(total, heads + 2 * key_heads, size)
         turned, value = torch.split(joined, [heads + key_heads, key_heads], dim=1)
         if self._head_norms:
             parts = torch.split(turned, [heads, key_heads], dim=1)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from sie_core.contracts import preemption_point
 from sie_pytorch.forward.architectures import Feature
 from sie_pytorch.forward.loop.entry import Angles, EncoderEntry
-from sie_pytorch.forward.loop.layer import Added, LoopLayer, LoopParts, Norm
+from sie_pytorch.forward.loop.layer import LoopLayer, LoopParts, LoraDelta, Norm
 from sie_pytorch.forward.loop.linear import require_prepacking
 from sie_pytorch.forward.loop.parts import PrepackedParts
 from sie_pytorch.forward.loop.stack import LayerStack
@@ -76,14 +76,14 @@ class LayerLoop:
         layout = parts.lay_out(cu_seqlens, key_lengths)
         rotations = [parts.rotation(stack, each) for each in angles]
         windows, point = stack.windows(), preemption_point()
-        added: Added = _nothing
+        lora: LoraDelta = _nothing
         for number, layer in enumerate(self._layers):
             if number and point is not None:
                 point()
             if low_rank is not None:
-                added = self._added(low_rank, number)
+                lora = self._lora_delta(low_rank, number)
             rotation = rotations[self._angles_of[number]] if rotations else None
-            states, inputs = layer(states, inputs, total, layout, rotation, windows[number], added)
+            states, inputs = layer(states, inputs, total, layout, rotation, windows[number], lora)
         return inputs[:total] if beyond else inputs
 
     def _embed(
@@ -96,7 +96,7 @@ class LayerLoop:
         """Compute what enters the first layer, and the rotary angles."""
         return self._entry(ids, positions, segment_ids, low_rank)
 
-    def _added(self, low_rank: LowRank, number: int) -> Added:
+    def _lora_delta(self, low_rank: LowRank, number: int) -> LoraDelta:
         """Give what computes the low-rank parts of a layer."""
         return partial(joined_part, low_rank, f"{self._stack.row.layers}.{number}", self.linear_shapes)
 

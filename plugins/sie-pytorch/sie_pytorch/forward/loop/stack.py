@@ -34,11 +34,11 @@ class LayerNorms:
 
     before: torch.nn.Module | None
     """Norm of the attention's input."""
-    attended: torch.nn.Module | None
+    post_attention_norm: torch.nn.Module | None
     """Norm of the attention's output, before the residual sum."""
     attention: torch.nn.Module
     """Norm of the sum, the input of the feed-forward part."""
-    narrowed: torch.nn.Module | None
+    post_mlp_norm: torch.nn.Module | None
     """Norm of the feed-forward output, before the residual sum."""
     output: torch.nn.Module
     """Norm of the sum, the input of the next layer or the result; in a pre-norm model, the first norm of the next
@@ -125,11 +125,14 @@ class LayerStack:
         firsts = [layer.get_submodule(names.attention) for layer in self.modules]
         following = [*firsts[1:], self._model.get_submodule(names.final)]
         for layer, first, output in zip(self.modules, firsts, following, strict=True):
-            attended, narrowed = (
-                None if name is None else layer.get_submodule(name) for name in (names.attended, names.narrowed)
+            post_attention_norm, post_mlp_norm = (
+                None if name is None else layer.get_submodule(name)
+                for name in (names.post_attention_norm, names.post_mlp_norm)
             )
             before = None if isinstance(first, torch.nn.Identity) else first
-            yield LayerNorms(before, attended, layer.get_submodule(names.feed_forward), narrowed, output)
+            yield LayerNorms(
+                before, post_attention_norm, layer.get_submodule(names.feed_forward), post_mlp_norm, output
+            )
 
     def numbers(self, norm: torch.nn.Module, *, of_head: bool = False) -> NormNumbers:
         """Read weight, bias and epsilon of a norm; `of_head`: a norm of queries or keys, always RMSNorm.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 import torch
-from sie_text.encode import Filling, TextPreparation
+from sie_text.encode import Expansion, TextPreparation
 from sie_text.lengths import Lengths, sequence_lengths
 from sie_text.loading import (
     Stages,
@@ -98,7 +98,7 @@ def _composed(
     prompts = Prompts.of(card, dict(recipe.prompts))
     disable_progress_bars()
     tokenizer = _load_tokenizer(card, recipe, trust_remote_code=config.trust_remote_code)
-    filling = _read_filling(recipe, tokenizer)
+    expansion = _read_expansion(recipe, tokenizer)
     stages.done("tokenizer")
     device = torch.device(str(context.device))
 
@@ -111,7 +111,7 @@ def _composed(
             lengths,
             pools_prompt=recipe.pooling is None or recipe.pooling.include_prompt,
             takes_ids=config.accept_token_ids,
-            filling=filling,
+            expansion=expansion,
         )
         return preparation, lengths, note
 
@@ -128,7 +128,7 @@ def _composed(
         context,
         card,
         auto_classes,
-        fills_up=filling is not None and not filling.attended,
+        expands_queries=expansion is not None and not expansion.attended,
         takes_lora=True,
         dense=recipe.pooling is not None,
         judge=judge,
@@ -197,8 +197,8 @@ def _expansion(recipe: Recipe) -> ExpansionSettings | None:
     return None if recipe.multivector is None else recipe.multivector.expansion
 
 
-def _read_filling(recipe: Recipe, tokenizer: TextTokenizer) -> Filling | None:
+def _read_expansion(recipe: Recipe, tokenizer: TextTokenizer) -> Expansion | None:
     expansion = _expansion(recipe)
     if expansion is None:
         return None
-    return Filling(expansion.length, tokenizer.expansion_token(expansion.token), expansion.attended)
+    return Expansion(expansion.length, tokenizer.expansion_token(expansion.token), expansion.attended)

@@ -25,7 +25,7 @@ Computed = tuple[Any, list[HostCopy]]
 class Choice(NamedTuple):
     """The inference key: a tuple, as queues and batches look it up a dozen times for each request."""
 
-    told: tuple[tuple[Output, Hashable], ...]
+    choices: tuple[tuple[Output, Hashable], ...]
     """The requested outputs, with each head's choice."""
     lora: Lora | None = None
 
@@ -76,13 +76,13 @@ class PackedModel(TextAdapter):
         with device_errors(), torch.inference_mode():
             inputs = [batch.ids, batch.positions, *([batch.types] if self._gives_types else [])]
             ids, places, *types = upload(inputs)
-            layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.told]
+            layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.choices]
             low_rank = None if choice.lora is None else choice.lora.payload
             bounds = torch.from_numpy(batch.cu_seqlens)
             states = self._runner.forward(ids, places, types[0] if types else None, bounds, low_rank, seen)
             return [
-                (layout, [download(tensor) for tensor in self._heads[output].compute(states, layout, told)])
-                for (output, told), layout in zip(choice.told, layouts, strict=True)
+                (layout, [download(tensor) for tensor in self._heads[output].compute(states, layout, chosen)])
+                for (output, chosen), layout in zip(choice.choices, layouts, strict=True)
             ]
 
     def await_device(self, units: Sequence[Unit], raw: list[Computed]) -> bool:
@@ -96,8 +96,8 @@ class PackedModel(TextAdapter):
         """Hand each unit its rows; all rows of an output lie in arrays that nothing else holds."""
         sequences = [unit.payload for unit in units]
         made = [
-            (output, self._heads[output].finish(sequences, layout, [copy.wait() for copy in copies], told))
-            for (output, told), (layout, copies) in zip(_choice(units).told, raw, strict=True)
+            (output, self._heads[output].finish(sequences, layout, [copy.wait() for copy in copies], chosen))
+            for (output, chosen), (layout, copies) in zip(_choice(units).choices, raw, strict=True)
         ]
         whole, *others = (outputs for _, outputs in made)
         for (output, _), outputs in zip(made[1:], others, strict=True):

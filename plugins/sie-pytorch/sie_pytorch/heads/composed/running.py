@@ -20,7 +20,7 @@ def runner_for(
     card: ModelCard,
     auto_classes: Sequence[str] = (),
     *,
-    fills_up: bool = False,
+    expands_queries: bool = False,
     takes_lora: bool = False,
     dense: bool = False,
     judge: Judge | None = None,
@@ -31,7 +31,7 @@ def runner_for(
         context: The model to load and its device.
         card: The checkpoint's.
         auto_classes: transformers' names of the classes, such as `AutoModelForMaskedLM`, whose heads are loaded.
-        fills_up: As `build_runner` takes it.
+        expands_queries: As `build_runner` takes it.
         takes_lora: Whether the family applies LoRA adapters; a runner then must too if the config declares some.
         dense: Whether the model gives dense vectors; another family makes them if its own code has to run.
         judge: As `build_runner` takes it.
@@ -43,7 +43,7 @@ def runner_for(
     """
     # Imports transformers' models, which takes longer than all else here.
     from sie_pytorch.forward import build_runner, keep_refusal, recall_refusal
-    from sie_pytorch.forward.checkpoint.dialects import UnheededError
+    from sie_pytorch.forward.checkpoint.dialects import IgnoredConfigError
 
     torch.set_num_threads(context.threads)
     refusal = recall_refusal(context)
@@ -57,14 +57,14 @@ def runner_for(
             context.attention_backend,
             context.runners,
             context.threads,
-            fills_up=fills_up,
+            expands_queries=expands_queries,
             runner=context.runner,
             choices=context.choices,
             needs_lora=takes_lora and _asks_for_lora(context.model),
             judge=judge,
         )
     except ModelLoadError as error:
-        by_others = error.failure == "CONFIG" and not isinstance(error, (UnheededError, OwnCodeError))
+        by_others = error.failure == "CONFIG" and not isinstance(error, (IgnoredConfigError, OwnCodeError))
         if by_others or context.model.config.trust_remote_code:
             raise NotUnderstoodError(str(error)) from error
         raise

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import RunnerContext
-from sie_pytorch.forward.checkpoint.halves import half_of, widen_small_weights
+from sie_pytorch.forward.checkpoint.half_precision import half_of, widen_small_weights
 from sie_pytorch.forward.checkpoint.reading import load_model
 from sie_pytorch.forward.specs import RUNNERS
 

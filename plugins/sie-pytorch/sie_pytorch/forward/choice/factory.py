@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sie_core.contracts import ModelLoadError, device_fault
 from sie_pytorch.forward.checkpoint.precision import PrecisionLost, name_of
-from sie_pytorch.forward.choice.candidates import Candidate, Wanted, of_other_versions
+from sie_pytorch.forward.choice.candidates import Candidate, Requirements, of_other_versions
 from sie_pytorch.forward.choice.probes import token_types
-from sie_pytorch.forward.choice.proof import Examination, Proof
+from sie_pytorch.forward.choice.proof import Proof, ReferenceStates
 from sie_pytorch.forward.protocol import Runner, RunnerContext, RunnerUnfitError
 
 logger = logging.getLogger(__name__)
@@ -25,29 +25,31 @@ class Proven:
     proof: Proof
 
 
-class Trials:
+class CandidateFactory:
     """The candidates of one load, and why those that were refused are not to serve.
 
     A runner may take the model's weights, cast them or exchange its attention: each that passed had a model of its own.
 
     Args:
         load: Loads the model.
-        wanted: What is asked of the runner.
+        required: What is asked of the runner.
 
     Raises:
         ModelLoadError: The model cannot be loaded, or is no text encoder.
         Overflow: The model itself overflows in the precision.
     """
 
-    def __init__(self, load: Callable[[], RunnerContext], wanted: Wanted) -> None:
+    def __init__(self, load: Callable[[], RunnerContext], required: Requirements) -> None:
         self._load = load
         self._context: RunnerContext | None = load()
         self.config = self._context.model.config
         self.types = token_types(self._context.model)
         self.fused = bool(self._context.model._supports_sdpa)
         self.device, self.dtype = self._context.device, self._context.dtype
-        self.examination = Examination.of(self._context, fills_up=wanted.fills_up, judge=wanted.judge)
-        self.refused = of_other_versions(wanted)
+        self.references = ReferenceStates.of(
+            self._context, expands_queries=required.expands_queries, judge=required.judge
+        )
+        self.refused = of_other_versions(required)
         self.rounds_too_much = False
         """Whether half precision moved a runner's states or logits too far; those after it are not asked in it."""
 
@@ -69,7 +71,7 @@ class Trials:
         try:
             # Made before windows are narrowed: a runner that copies their widths then fails, instead of keeping 16.
             runner = candidate.made(context)
-            proof = self.examination.prove(runner, context)
+            proof = self.references.prove(runner, context)
         except RunnerUnfitError as reason:
             self.refused.append(f"not {candidate.name}: {reason}")
             return None
@@ -89,6 +91,6 @@ class Trials:
     def failure(self) -> Exception:
         """Make the error of a model that no candidate serves."""
         reasons = "; ".join(self.refused)
-        if self.rounds_too_much or self.dtype is not self.examination.dtype:
+        if self.rounds_too_much or self.dtype is not self.references.dtype:
             return PrecisionLost(f"no runner keeps its states in {name_of(self.dtype)}: {reasons}")
         return ModelLoadError("CONFIG", f"No runner serves this {self.config.model_type} model: {reasons}.")

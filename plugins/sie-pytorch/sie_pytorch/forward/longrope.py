@@ -1,6 +1,7 @@
-"""Models with one set of rotary frequencies for short sequences and one for long ones (RoPE type `longrope`).
+"""RoPE type `longrope`: one set of rotary frequencies for short sequences and one for long ones.
 
-Their classes choose by the longest sequence of a batch. Here a text has the frequencies it would have alone.
+transformers' classes choose the set by the longest sequence of a batch. Here each text has the frequencies that it has
+alone.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ BOUND = "original_max_position_embeddings"
 """The RoPE parameter that says how long a sequence may be for the first set of frequencies."""
 
 
-def two_sets(model: Any) -> dict[str, Any] | None:
+def longrope_parameters(model: Any) -> dict[str, Any] | None:
     """Give the RoPE parameters of a model with two sets of frequencies; None for any other."""
     found = (rope for rope in rope_parameters(model.config) if rope.get("rope_type") == "longrope" and rope.get(BOUND))
     return next(found, None)
 
 
-def move_bound(model: Any, rope: dict[str, Any], bound: int) -> int:
+def set_original_length(model: Any, rope: dict[str, Any], bound: int) -> int:
     """Set the bound everywhere transformers reads it: in the parameters, and in configs that repeat it. Returns the old
     bound.
 
@@ -39,7 +40,7 @@ def move_bound(model: Any, rope: dict[str, Any], bound: int) -> int:
     return before
 
 
-def in_two_parts(runner: Runner, rope: Mapping[str, Any], device: torch.device) -> Runner:
+def by_length(runner: Runner, rope: Mapping[str, Any], device: torch.device) -> Runner:
     """Have `runner` run the short sequences of a batch and the long ones apart; it takes LoRA if `runner` does.
 
     Args:
@@ -47,11 +48,11 @@ def in_two_parts(runner: Runner, rope: Mapping[str, Any], device: torch.device) 
         rope: The model's RoPE parameters, which the proof at load changes for a while.
         device: Where `runner` runs.
     """
-    kind = _LoraInTwoParts if isinstance(runner, LoraRunner) else _InTwoParts
+    kind = _LoraLongropeRunner if isinstance(runner, LoraRunner) else _LongropeRunner
     return kind(runner, rope, Transfers(device))
 
 
-class _InTwoParts:
+class _LongropeRunner:
     """Runs the short sequences of a batch and the long ones each by themselves."""
 
     def __init__(self, runner: Any, rope: Mapping[str, Any], transfers: Transfers) -> None:
@@ -95,7 +96,7 @@ class _InTwoParts:
         return states
 
 
-class _LoraInTwoParts(_InTwoParts):
+class _LoraLongropeRunner(_LongropeRunner):
     """The same of a runner that takes LoRA adapters; `forward` hands `low_rank` on."""
 
     @property
