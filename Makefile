@@ -63,7 +63,7 @@ environments: .venv/.kernels ## the environments of published clients and librar
 # Rules that are read off the sources, in seconds: a fault in them shows before the long tests begin.
 RULES := $(addprefix tests/,$(addprefix docs/,test_generated.py test_architecture_page.py test_autoscaling_page.py test_makefile.py) \
   $(addprefix plugins/,test_broker_names.py test_public_modules.py test_import_closure.py) cli/test_import_closure.py \
-  concurrency/test_loop.py images/test_context.py test_settings.py test_logs.py)
+  concurrency/test_loop.py images/test_context.py test_constants.py test_settings.py test_logs.py)
 # Honest clients' waits are measured, and images built: one by one. All else runs two at a time, a file each, long ones first.
 # The engine's tests look at threads and memory of their whole process: none of others' runs in it.
 ALONE := tests/soak/attacks tests/images/built

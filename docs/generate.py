@@ -11,9 +11,12 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from click.testing import CliRunner
+
+if TYPE_CHECKING:
+    from sie_core.settings import Group
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -36,13 +39,10 @@ def errors() -> str:
     ])  # fmt: skip
 
 
-def settings() -> str:
+def settings(group: Group) -> str:
     from sie_core.settings import describe_settings
 
-    return table(
-        ("variable", "default", "meaning"),
-        [(f"`{name}`", f"`{default}`" if default else "–", meaning) for name, default, meaning in describe_settings()],
-    )
+    return _settings(describe_settings(group))
 
 
 def plugin_settings() -> str:
@@ -51,8 +51,13 @@ def plugin_settings() -> str:
     from sie_core.settings import Settings
 
     rows = sorted((each.variable, each.default, each.description) for each in discover(Settings(), BUILTINS).settings)
+    return _settings(rows)
+
+
+def _settings(rows: list[tuple[str, str, str]]) -> str:
     return table(
-        ("variable", "default", "meaning"), [(f"`{name}`", f"`{default}`", meaning) for name, default, meaning in rows]
+        ("variable", "default", "meaning"),
+        [(f"`{name}`", f"`{default}`" if default else "–", meaning) for name, default, meaning in rows],
     )
 
 
@@ -175,11 +180,41 @@ def _unserved(row: Any) -> str:
     )
 
 
+def routes() -> str:
+    """List the routes of other APIs: those that have their clients' tags or dialects."""
+    from sie_core.api.openapi.purposes import PURPOSES
+    from sie_core.api.pages.listing import IN_PATH
+    from sie_core.api.paths.nearest import shown
+    from sie_core.api.routes import DOCUMENTED
+
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for each in DOCUMENTED:
+        tag, path = (each.described or {}).get("tags", ["status"])[0], shown(each.path)
+        if tag not in ("encode", "score", "extract", "models", "status"):
+            row = PURPOSES[tag][0], each.dialect, _model_of(each, IN_PATH in path)
+            groups.setdefault(row, []).append(f"`{each.methods[0]} {path}`")
+    rows = [(", ".join(paths), shape, errors, model) for (shape, errors, model), paths in groups.items()]
+    return table(("routes", "for clients of", "errors of", "model"), rows)
+
+
+def _model_of(endpoint: Any, in_path: bool) -> str:
+    if in_path:
+        return "of the path; another one in the body is refused" if endpoint.infers else "of the path"
+    if not endpoint.infers:
+        return "–"
+    field = endpoint.schemas[0].model_fields.get("model")
+    return "`model` of the body" + ("" if field and field.is_required() else ", else `SIE_DEFAULT_MODEL`")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
+    "routes": routes,
     "openai-codes": openai_codes,
     "fields": fields,
-    "settings": settings,
+    "settings-basic": lambda: settings("basic"),
+    "settings-advanced": lambda: settings("advanced"),
+    "settings-cluster": lambda: settings("cluster"),
+    "settings-config-service": lambda: settings("config service"),
     "plugin-settings": plugin_settings,
     "hooks": hooks,
     "limits": limits,

@@ -27,10 +27,10 @@ def given_tokens(values: Iterable[str]) -> list[str]:
 
 
 class TokenSet:
-    """Some tokens.
+    """A set of tokens.
 
     Args:
-        tokens: They; None and empty ones are passed over.
+        tokens: The tokens; None and empty ones are ignored.
         compare: Compares two hashes.
     """
 
@@ -57,8 +57,8 @@ class Auth:
     """Whether a caller of a server, gateway or worker may call: everybody, or only with a token.
 
     Args:
-        tokens: What clients may have; without any everybody may call.
-        admin: What those may have who change pools. They may do all else, too.
+        tokens: Tokens of clients; without any, everybody may call.
+        admin: Tokens of those who may change pools. They may do everything else, too.
         exempt: Whether operational paths answer everybody.
     """
 
@@ -72,7 +72,7 @@ class Auth:
         """Take the rule of the settings.
 
         Raises:
-            SettingsError: Tokens are wanted, and there are none.
+            SettingsError: Tokens are required, and there are none.
         """
         tokens = [each for each in (_plain(settings.auth_token), *map(_plain, settings.auth_tokens)) if each]
         if settings.auth_mode == "none":
@@ -94,7 +94,7 @@ class Auth:
             authorization: The values of its header.
 
         Raises:
-            InferenceError: `UNAUTHORIZED`: it has no token, or one that is unknown.
+            InferenceError: `UNAUTHORIZED`: it has no token, or an unknown one.
         """
         if not self.on or path in PROBES or (self._exempt and is_operational(path)):
             return

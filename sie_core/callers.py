@@ -12,6 +12,7 @@ from sie_core.auth import given_tokens
 from sie_core.settings import Settings
 
 _REMEMBERED: Final = 4096
+"""Addresses whose clients are remembered; the longest unused is forgotten first."""
 _SITE_BITS: Final = 64
 """Prefix bits of an IPv6 address that identify a site; a site chooses the rest itself, anew for each connection."""
 
@@ -60,7 +61,7 @@ class Callers:
         address = _read(peer or "")
         if address is None:
             return "address unknown"
-        # Each proxy appends whom it heard: what stands left of an untrusted address anybody may have written.
+        # Each proxy appends its peer's address; anything left of an untrusted address may be forged.
         for told in reversed(forwarded.split(",")):
             if not self._is_trusted(address) or (before := _read(told)) is None:
                 break

@@ -1,4 +1,5 @@
-"""How many CPUs this process may use, and the thread counts that follow, before any numeric library starts its threads.
+"""The CPUs that this process may use, and the thread counts that follow; needed before a numeric library starts its
+threads.
 
 Tokenisers and forward passes share this one budget. It reads the kernel's files and the thread variables of the numeric
 libraries, which are no settings of SIE.
@@ -15,6 +16,7 @@ from pathlib import Path
 COMPUTE_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables of the forward pass, read by its libraries at import."""
 MOST_TOKENISERS = 4
+"""Threads that tokenise at most, whatever the CPU quota."""
 KERNELS_KEPT = 256
 """Kernels oneDNN keeps; a layer of a text encoder needs four or five for each number of rows it meets."""
 
@@ -30,12 +32,12 @@ class CpuBudget:
 
     @property
     def cpus(self) -> float:
-        """How many CPUs' worth of time there is."""
+        """CPU time a second that the process may use, in CPUs."""
         return min(self.online, self.affinity, self.quota or math.inf)
 
     @property
     def threads(self) -> int:
-        """How many threads may compute at once: whole CPUs, so that the quota never stops one; at least 1."""
+        """Threads that may compute at once: whole CPUs, so that the quota never throttles one; at least 1."""
         return max(1, math.floor(self.cpus))
 
     def __str__(self) -> str:
@@ -62,17 +64,17 @@ class ThreadEnvironment:
 
 
 def cpu_budget(root: Path = Path("/")) -> CpuBudget:
-    """Measure the budget of this process. `root` is where `/proc` and `/sys` are."""
+    """Measure the budget of this process. `root` is the parent of `/proc` and `/sys`."""
     online = os.cpu_count() or 1
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else online
     return CpuBudget(online=online, affinity=affinity, quota=cgroup_quota(root))
 
 
 def set_thread_environment(budget: CpuBudget, environ: MutableMapping[str, str] | None = None) -> ThreadEnvironment:
-    """Set the variables of the numeric libraries that bound their threads and memory, where the operator did not.
+    """Set the variables that bound the threads and memory of numeric libraries, unless the operator did.
 
     Call it before torch, NumPy's BLAS or tokenizers are imported: they read the variables once. Tokenisation runs on
-    threads of the engine's own, so `tokenizers` must not start a second pool under each of them.
+    the engine's own threads, so `tokenizers` must not start a second pool under each of them.
 
     OpenMP's threads wait asleep (passive). By default they spin. On a CPU that anything else uses (this process's own
     event loop, a neighbour, a container's quota), a spinning thread keeps the thread it waits for from running: on two
@@ -111,7 +113,7 @@ def cgroup_quota(root: Path = Path("/")) -> float | None:
 
 
 def _quota_of(folder: Path) -> float | None:
-    """Read one group: `cpu.max` holds "quota period" in v2, two files hold them in v1; "max" and -1 are no limit."""
+    """Read the quota of one group: v2 has "quota period" in `cpu.max`, v1 two files; "max" and -1 mean no limit."""
     words = _words(folder / "cpu.max") or _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
     try:
         quota, period = (int(word) for word in words)

@@ -1,4 +1,4 @@
-"""The whole extension surface of SIE: what a plugin may register.
+"""The whole extension surface of SIE: everything that a plugin may register.
 
 A plugin is a module named by an entry point of the group `sie`. It states `CONTRACT_VERSION = 1` and implements any of
 these hooks with `@hookimpl`. Hooks run once, at start, on the main thread; they hand over small typed objects and the
@@ -78,14 +78,14 @@ def sie_memory_managers() -> Mapping[str, MemoryManagerFactory]:  # type: ignore
 
 @hookspec
 def sie_device_probes() -> Sequence[DeviceProbe]:  # type: ignore[empty-body]
-    """Register device probes, one a device kind. The probe may import its library when it is asked, not before."""
+    """Register device probes, one a device kind. The probe must not import its library before its first call."""
 
 
 @hookspec
 def sie_weight_tiers() -> Sequence[WeightTierFactory]:  # type: ignore[empty-body]
-    """Register places weights come from; they are asked in the order their factories state.
+    """Register tiers of weights; they are asked in the order that their factories state.
 
-    One that cannot be made, or fails otherwise than its contract allows, is named and passed over.
+    A tier that cannot be created, or breaks its contract, is reported and skipped.
     """
 
 
@@ -127,7 +127,7 @@ def sie_output_dtypes() -> Sequence[OutputDtype]:  # type: ignore[empty-body]
 
 @hookspec
 def sie_references() -> Sequence[Reference]:  # type: ignore[empty-body]
-    """Register libraries that compute, on the same weights, what a family returns; `sie verify` compares the two.
+    """Register libraries that compute a family's outputs on the same weights; `sie verify` compares the two.
 
     The references of the model's family are asked in the order of their plugins; for each output, the first that
     computes it counts. A name taken twice stops the start.

@@ -48,10 +48,10 @@ current_request: ContextVar[RequestFields | None] = ContextVar("current_request"
 
 
 def request_fields() -> RequestFields:
-    """Return what is known of the request this task works for.
+    """Return the known fields of the request that this task works for.
 
     Raises:
-        LookupError: It works for none.
+        LookupError: It works for no request.
     """
     fields = current_request.get()
     if fields is None:
@@ -62,7 +62,7 @@ def request_fields() -> RequestFields:
 def configure_logging(level: str = "INFO", *, as_json: bool = False, access: AccessLog = "off") -> None:
     """Send every logger of the process to stderr, at `level` and above.
 
-    Libraries that log requests or progress of their own are held at WARNING.
+    Libraries with their own logs of requests or progress are held at WARNING.
 
     Args:
         level: The least level that is logged.
@@ -88,9 +88,10 @@ def _is_slow(record: logging.LogRecord) -> bool:
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes a line at once, but those of answered requests, which have a `latency_ms`, by `TOGETHER_S`.
+    """Writes a line at once, except those of answered requests, which have a `latency_ms` and are written within
+    `TOGETHER_S`.
 
-    Lines stay in order: one that is written at once takes along those that wait. A process that is killed loses the
+    Lines stay in order: a line that is written at once takes the waiting ones along. A process that is killed loses the
     lines of its last `TOGETHER_S`.
     """
 
@@ -101,7 +102,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self._written = -TOGETHER_S
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write `record`, now or with those that follow."""
+        """Write `record`, now or with the following ones."""
         try:
             self._waiting.append(self.format(record) + self.terminator)
             if not self._may_wait(record):

@@ -8,18 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import ByteSize, Field, SecretStr, TypeAdapter, ValidationError, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from rapidfuzz import process
 
 PREFIX = "SIE_"
@@ -31,11 +26,32 @@ Secrets = Annotated[tuple[SecretStr, ...], NoDecode]
 
 _PROFILE = r"^[A-Za-z0-9][A-Za-z0-9_\-]*$"
 _INTEGER = "it is no integer; write digits alone, as `64`"
+GONE: Final[Mapping[str, str]] = {
+    "SIE_BATCHER_COALESCE_MS": "a sidecar sends slices on at once",
+    "SIE_BATCH_POLICY": "SIE_SCHEDULER names what decides whose work runs next",
+    "SIE_GATEWAY_KUBERNETES": "name the headless service of the workers in SIE_GATEWAY_WORKERS",
+    "SIE_MAX_BATCH_WAIT_MS": "no batch waits to fill while its device is idle",
+    "SIE_PRIORITY_STREAM": "long batches are preempted between their layers where the runner can",
+    "SIE_RUST_PIPELINE_DEPTH": "set SIE_PIPELINE_DEPTH",
+}
+"""Variables of earlier and other releases that nothing reads, with what to know instead."""
 _NOT_OF_THE_BROKER = frozenset({"nats_url", "nats_config_trusted_producers"})
 """Fields named `nats_…` that are no options of a queue transport."""
 
 
 _BYTES: Final = TypeAdapter(ByteSize)
+
+Group = Literal["basic", "advanced", "cluster", "config service"]
+"""Who reads about a setting: whoever runs one server, the same one on a day of need, or the operator of a cluster."""
+
+
+def _setting(group: Group, default: Any, description: str, **bounds: Any) -> Any:
+    """Declare a setting; its description is whole sentences, the last of which says what unset means."""
+    return Field(default, description=description, json_schema_extra={"group": group}, **bounds)
+
+
+_basic, _advanced = partial(_setting, "basic"), partial(_setting, "advanced")
+_cluster, _config_service = partial(_setting, "cluster"), partial(_setting, "config service")
 
 
 class SettingsError(Exception):
@@ -47,390 +63,410 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
 
-    # Server
-    http_host: str = Field("127.0.0.1", description="Address to listen on.")
-    http_port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    http_keep_alive_s: int = Field(
-        120,
-        ge=1,
-        description="Seconds that a server, gateway or config service keeps an idle connection; more than its clients "
-        "and the load balancer before it keep theirs (Go's client 90, most balancers 60, Google's 600).",
-    )
-    cors_origins: Names = Field(
-        (),
-        description="Comma-separated origins of web pages that may call the server, as `https://app.example.com`; `*` "
-        "for any. Unset: none but its own.",
-    )
-    allowed_hosts: Names = Field(
-        (),
-        description="Comma-separated names that clients call the server by, beside addresses, loopback names and "
-        "`SIE_HTTP_HOST`; `*.example.com` for all below one, `*` for any. Unset: any, where it listens on more than "
-        "loopback.",
-    )
-    trusted_proxies: Names = Field(
-        (),
-        description="Comma-separated networks of proxies, as `10.0.0.0/8`: their X-Forwarded-For names the client. "
-        "Unset: the client is the address that connects.",
-    )
-    default_model: str = Field(
-        "sentence-transformers/all-MiniLM-L6-v2",
-        description="Model of routes that name none, those of TEI: the embedded default.",
-    )
-    model_wait_s: float = Field(
-        30.0, ge=0, description="Seconds OpenAI-, Cohere- and TEI-shaped routes wait for a load before they answer 503."
-    )
-    native_load_wait_s: float = Field(
-        2.0,
-        ge=0,
-        description="Seconds native routes wait for a load that is predicted to end by then, before they answer 503.",
-    )
-    max_request_body_bytes: int = Field(34 * 2**20, ge=1, description="Largest request body; beyond it 413.")
-    max_reply_bytes: int = Field(
-        8 * 34 * 2**20,
-        ge=1,
-        description="Largest reply; beyond it 413. The default lets through the most items a request may have, each of "
-        "4,096 dimensions, as float32 in msgpack.",
-    )
-    max_item_text_bytes: int = Field(
-        2 * 2**20, ge=1, description="Largest text plus metadata of an item; beyond it 400."
-    )
-    drain_timeout_s: float = Field(25.0, ge=0, description="Seconds that requests in flight get after SIGTERM.")
-    device: str = Field(
-        "auto", pattern=r"^(auto|[a-z]+(:\d+)?)$", description="`auto`, `cuda`, `cuda:0`, `mps`, `cpu`."
-    )
-    models_dir: Path | str = Field(
-        Path("models"),
-        description="Folder of model configs, on top of those plugins ship: a local path, or `s3://bucket/prefix`, "
-        "`gs://…`, `az://…`.",
-    )
-    models_poll_s: float = Field(
-        15.0,
-        gt=0,
-        description="Seconds between two looks at a models folder in an object store; a local one is looked at every "
-        "second.",
-    )
-    model_filter: Names = Field((), description="Comma-separated model ids to serve; unset: all.")
-    preload_models: Names = Field((), description="Comma-separated model ids loaded before readiness.")
-    weight_folders: Names = Field(
-        (), description="Comma-separated folders of weights, each served under its own name, beside `SIE_MODELS_DIR`."
-    )
-
-    # Weights
-    local_cache: Path | None = Field(
-        None, description="Local weight cache in the Hub's layout; unset: the `hub` folder of `HF_HOME`."
-    )
-    baked_weights: Path | None = Field(
-        None, description="Folder of weights in the Hub's layout that an image brings: asked first, never written to."
-    )
-    hf_fallback: bool = Field(True, description="Whether the Hugging Face Hub may be asked after the other tiers.")
-    serve_any_model: bool | None = Field(
-        None,
-        description="Whether clients may have a server fetch any model of the Hub by naming it; unset: true where "
-        "`SIE_HTTP_HOST` is on loopback, false elsewhere.",
-    )
-    cluster_cache: str | None = Field(
-        None,
-        pattern=r"^[a-z][a-z0-9+.\-]*://.",
-        description="Weight store that machines share, asked before the Hub: `s3://bucket/prefix`, `gs://…`, `az://…`.",
-    )
-    cluster_cache_fill: bool = Field(False, description="Whether weights the Hub gave are stored in the cluster cache.")
-    disk_cache_enabled: bool = Field(
-        True, description="Whether the local cache removes its longest unused weights to stay within its limits."
-    )
-    disk_pressure_threshold_percent: float = Field(
-        85.0, gt=0, le=100, description="Use of the local cache's disk above which it removes weights."
-    )
-    disk_cache_max_bytes: int | None = Field(
-        None, ge=1, description="Bytes the local cache may hold; unset: only the disk bounds it."
-    )
-
-    # Batching
-    max_batch_cost: int = Field(16384, ge=1, description="Cost units of a batch; a model config may set its own.")
-    max_batch_requests: int = Field(64, ge=1, description="Distinct requests of a batch.")
-    max_batch_ms: float | None = Field(
-        None,
-        gt=0,
-        description="Predicted run time of a batch, which may always take six times as long as an empty one; unset: "
-        "250 on a CPU, no limit on a GPU.",
-    )
-    max_concurrent_requests: int = Field(512, ge=1, description="Requests admitted at once; beyond it 503 QUEUE_FULL.")
-    max_queued_cost: int | None = Field(
-        None,
-        ge=1,
-        description="Cost units queued at once; where others fill it, a client still has an equal share. Unset: 64 "
-        "batches.",
-    )
-    preprocessor_workers: int | None = Field(
-        None, ge=1, description="Threads for tokenisation and postprocessing; unset: min(4, CPU quota)."
-    )
-    image_workers: int | None = Field(
-        None, ge=1, description="Threads that prepare requests with images; unset: min(4, CPU quota)."
-    )
-
-    # Memory
-    memory_manager: str = Field("lru", description="Which registered memory manager chooses what is unloaded.")
-    memory_pressure_threshold_percent: float = Field(
-        85.0, gt=0, le=100, description="Use of the device above which the longest unused models are unloaded."
-    )
-    memory_limit_bytes: int | None = Field(
-        None, ge=1, description="Treat the device as no larger than this; on a CPU it bounds the process."
-    )
-    idle_evict_s: float | None = Field(
-        None, gt=0, description="Unload a model, or a LoRA adapter, after so many unused seconds."
-    )
-    pinned_models: Names = Field((), description="Comma-separated model ids that are never unloaded to make room.")
-    lora_by_id: bool = Field(
-        True,
-        description="Requests may name LoRA adapters by a repository's id, which is then fetched, beside those that a "
-        "model's config declares.",
-    )
-    max_loras_per_model: int = Field(
-        10, ge=1, description="LoRA adapters a model keeps loaded; beyond it the longest unused is let go."
-    )
-
-    # Compute
-    attention_backend: str = Field(
-        "auto",
-        pattern=r"^[a-z][a-z0-9_]*$",
-        description="How attention is computed: `auto`, `sdpa`, `eager`, or what an installed runner names, such as "
-        "`flash_attention_2`; one that is not installed stops the start.",
-    )
-    runner: str = Field(
-        "auto",
-        description="Which of the runners that prove themselves serves a model: `auto`, the fastest, by a race at its "
-        "first load; `priority`, without a race; or the name of one that is tried first, such as `packed`.",
-    )
-    default_compute_precision: Literal["float16", "bfloat16", "float32"] = Field(
-        "float16",
-        description="Precision of models whose config names none: `float16`, `bfloat16` or `float32`; a device that is "
-        "slow in it takes the nearest that is fast there and within the family's tolerance, and the log says which.",
-    )
-    instrumentation: bool = Field(False, description="Detailed batch statistics in `/metrics`.")
-
-    # Cluster
-    nats_url: SecretStr | None = Field(
-        None,
-        description="Broker of the queue, results, heartbeats and broadcasts: `nats://host:4222`, several by commas.",
-    )
-    nats_user: str | None = Field(None, description="User at the broker; one in the URL wins.")
-    nats_password: SecretStr | None = Field(None, description="Its password.")
-    nats_creds: Path | None = Field(None, description="File of credentials for the broker, as `nsc` writes it.")
-    nats_tls_ca: Path | None = Field(
-        None, description="PEM file of the authority that signed the broker's certificate."
-    )
-    nats_tls_cert: Path | None = Field(None, description="PEM file of a client certificate.")
-    nats_tls_key: Path | None = Field(None, description="PEM file of its key.")
-    nats_storage: Literal["file", "memory"] = Field(
-        "file", description="Where the broker keeps queues and stores: `file` or `memory`."
-    )
-    nats_replicas: Literal[1, 3, 5] = Field(
-        1, description="Copies of queues and stores in a cluster of brokers: `1`, `3` or `5`."
-    )
-    ack_wait_s: float = Field(
-        5.0, ge=1, description="Seconds until work of a worker that was not heard of is given to another."
-    )
-    max_deliver: int = Field(20, ge=1, description="Times that one piece of work is given to workers at most.")
-    payload_store_url: str | None = Field(
-        None,
-        min_length=1,
-        description="Store that gateways and workers share for payloads larger than a message: a folder, or "
-        "`s3://bucket/prefix`, `gs://…`, `az://…`. Unset: they travel in frames.",
-    )
-    payload_frames: bool = Field(
-        True,
-        description="Whether payloads larger than a message may travel in frames, where there is no store or it does "
-        "not answer.",
-    )
-    pool: str = Field(
-        "_default", pattern=r"^[A-Za-z0-9_\-]+$", description="Queue pool that a gateway fills and a worker pulls from."
-    )
-    bundle: str = Field("default", pattern=r"^[A-Za-z0-9_\-]+$", description="Bundle of models of a worker.")
-
-    # Config service
-    config_service_url: str | None = Field(
-        None,
-        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$",
-        description="Config service that gateways and workers take their model configs from: `http://host:8080`. "
-        "Unset: each takes those of its plugins and of `SIE_MODELS_DIR`, and a worker those that its sidecar brings.",
-    )
-    config_store_dir: Path | str = Field(
-        Path("config-store"),
-        description="Where the config service keeps what its API was told: a folder, or `s3://bucket/prefix`, "
-        "`gs://…`, `az://…`.",
-    )
-    config_restore: bool = Field(
-        True,
-        description="Whether a config service begins with the models that its store holds; `false` begins without "
-        "them, at the epoch that was reached, and the first write gives them up.",
-    )
-    bundles_dir: Path | None = Field(
-        None, description="Folder of the config service's bundles; unset: those that the installation holds."
-    )
-    admin_token: SecretStr | None = Field(
-        None,
-        description="Token that may write configs and, where clients need tokens, change pools: for the config service "
-        "and gateways, not for workers.",
-    )
-    config_read_token: SecretStr | None = Field(
-        None, description="Token that may read configs, export included: what gateways and workers have."
-    )
-    auth_mode: Literal["none", "token", "static"] = Field(
+    # What whoever runs one server should know.
+    http_host: str = _basic("127.0.0.1", "The server listens on this address.")
+    http_port: int = _basic(8080, "The server listens on this port; with `0` it takes a free one.", ge=0, le=65535)
+    auth_mode: Literal["none", "token", "static"] = _basic(
         "none",
-        description="Who may call a server, gateway or worker: `none` = everybody, `token` = who sends a bearer token "
-        "of `SIE_AUTH_TOKEN` or `SIE_AUTH_TOKENS`; `static` is another name of `token`.",
+        "Anybody may call the server with `none`; with `token`, only who sends a bearer token of `SIE_AUTH_TOKEN` or "
+        "`SIE_AUTH_TOKENS`. `static` is another name of `token`.",
     )
-    auth_token: SecretStr | None = Field(
-        None,
-        description="Token of clients; at a config service it may read configs, but not the export.",
+    auth_token: SecretStr | None = _basic(
+        None, "Clients may send this token. At a config service it reads configs, but not the export."
     )
-    auth_tokens: Secrets = Field((), description="Comma-separated tokens of clients, beside `SIE_AUTH_TOKEN`.")
-    auth_exempt_operational: bool = Field(
-        False,
-        description="Whether `/health`, `/tei/{model}/health`, `/metrics` and WebSockets answer without a token, as "
-        "`/healthz`, `/livez`, `/readyz` and `/ping` always do.",
-    )
-    deployment_env: str | None = Field(
-        None,
-        description="`prod` or `production`: a config service without tokens answers nobody. Else, without tokens, "
-        "everybody may read and write.",
-    )
-    env: str | None = Field(None, description="Another name of `SIE_DEPLOYMENT_ENV`.")
-    nats_config_trusted_producers: Names = Field(
-        ("sie-config",),
-        description="Comma-separated names of config services whose broadcast changes are believed; one also stands "
-        "for those that begin with it and a hyphen.",
-    )
-    worker_config_poll_interval_ms: int = Field(
-        30_000,
-        ge=100,
-        description="Milliseconds between two looks of a gateway or worker at the config service's epoch, with jitter.",
-    )
-    worker_config_full_export_interval_ms: int = Field(
-        300_000,
-        ge=0,
-        description="Milliseconds between two exports that a gateway or worker fetches although the epoch is the same; "
-        "0: only at its start.",
-    )
-
-    # Gateway
-    gateway_timeout_s: float = Field(
-        120.0, gt=0, le=900, description="Seconds a gateway waits for an answer before it says 504."
-    )
-    gateway_max_concurrent_requests: int = Field(
-        4096, ge=1, description="Requests a gateway admits at once; beyond it 503 QUEUE_FULL."
-    )
-
-    gateway_health_mode: Literal["nats", "ws"] = Field(
-        "nats",
-        description="What `/health` and `/ws/cluster-status` of a gateway show of workers: `nats`, what they say in "
-        "heartbeats; `ws`, what each says when it is dialled, for diagnosis. Requests go by heartbeats in both.",
-    )
-    gateway_workers: Names = Field(
+    auth_tokens: Secrets = _basic((), "Clients may send any of these comma-separated tokens, beside `SIE_AUTH_TOKEN`.")
+    cors_origins: Names = _basic(
         (),
-        description="Comma-separated URLs of workers that a gateway dials with `ws`, as `http://workers:8081`: where "
-        "their probes answer. Each address of a name is a worker, as of a headless service.",
+        "Web pages of these comma-separated origins may call the server, as `https://app.example.com`; `*` lets any. "
+        "Unset, only its own pages may.",
     )
-    gateway_configured_gpus: Names = Field(
+    allowed_hosts: Names = _basic(
         (),
-        description="Comma-separated machine profiles that can be scaled up, as `l4, a100-80gb`: clients may ask for "
-        "them, and for those of living workers.",
+        "Clients may call the server by these comma-separated names, beside addresses, loopback names and "
+        "`SIE_HTTP_HOST`; `*.example.com` stands for all below one, `*` for any. Unset, a server that listens on more "
+        "than loopback answers to any name.",
     )
-
-    pool_lease_s: float = Field(
-        1200.0,
-        ge=1,
-        description="Seconds after which a resource pool that nobody renews ends; the same at all gateways.",
+    trusted_proxies: Names = _basic(
+        (),
+        "Proxies in these comma-separated networks, as `10.0.0.0/8`, name the client by X-Forwarded-For. Unset, the "
+        "client is the address that connects.",
     )
-
-    # Worker
-    ipc_socket_path: Path = Field(
-        Path("/tmp/sie-ipc.sock"), description="Unix socket between a worker's sidecar and its adapter process."
+    max_request_body_bytes: int = _basic(34 * 2**20, "A request body larger than this gets 413.", ge=1)
+    max_concurrent_requests: int = _basic(
+        512, "The server admits this many requests at once; further ones get 503 QUEUE_FULL.", ge=1
     )
-    max_concurrent_batches: int = Field(
-        4, ge=1, description="Batches' worth of slices of one model that a worker holds at once."
+    drain_timeout_s: float = _basic(25.0, "Requests in flight get this many seconds to finish after SIGTERM.", ge=0)
+    device: str = _basic(
+        "auto",
+        "Models run on this device: `cuda`, `cuda:0`, `mps` or `cpu`. With `auto`, it is an accelerator where there is "
+        "one.",
+        pattern=r"^(auto|[a-z]+(:\d+)?)$",
     )
-    pipeline_depth: int = Field(
-        2, ge=1, description="Batches that a sidecar sends its adapter process ahead of the one that runs."
+    models_dir: Path | str = _basic(
+        Path("models"),
+        "Model configs are read from this folder, beside those that plugins ship: a local path, or "
+        "`s3://bucket/prefix`, `gs://…`, `az://…`.",
     )
-    batcher_max_batch_requests: int = Field(12, ge=1, description="Slices that count as a batch for that.")
-    adaptive_min_quantum_ms: int = Field(
-        2,
-        ge=0,
-        description="Milliseconds between two requests of a sidecar for more slices, at least while it has some.",
+    model_filter: Names = _basic(
+        (), "The server serves only the models of these comma-separated ids. Unset, it serves all."
     )
-    adaptive_max_quantum_ms: int = Field(
-        15,
-        ge=0,
-        description="The same at most: it grows while the p50 of slices is under its target, and shrinks beyond.",
+    default_model: str = _basic(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "This model answers on routes whose requests name none, which are those of TEI.",
     )
-    adaptive_target_p50_ms: int = Field(
-        50, ge=1, description="That target: milliseconds from the delivery of a slice to its answer."
-    )
-    ipc_pool_size: int | None = Field(
-        None, ge=1, description="Connections between sidecar and adapter process; unset: `SIE_MAX_CONCURRENT_BATCHES`."
-    )
-    worker_metrics_port: int = Field(
-        9095, ge=0, le=65535, description="Port of a sidecar's probes and metrics; 0 takes a free one."
-    )
-    worker_id: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9._\-]+$", description="Name of a worker; unset: the host's and the process's."
-    )
-    machine_profile: str | None = Field(
+    serve_any_model: bool | None = _basic(
         None,
-        pattern=_PROFILE,
-        description="Machine profile of a worker or standalone server, such as `l4-spot`: what clients ask for by "
-        "`gpu`. Unset: a worker takes what asks for none, and a server goes by `SIE_GPU_TYPE`.",
+        "Clients may have the server fetch any model of the Hugging Face Hub by naming it. Unset, they may where "
+        "`SIE_HTTP_HOST` is on loopback.",
     )
-    gpu_type: str | None = Field(
-        None, pattern=_PROFILE, description="GPU of this machine, such as `l4` or `a100-80gb`; unset: detected."
-    )
-    gpu_count: int | None = Field(
-        None, ge=0, description="GPUs that a worker advertises; unset: 1 where it has a GPU type or machine profile."
-    )
-    pool_admission_enabled: bool = Field(
-        True,
-        description="Whether a worker that was given to a resource pool serves that pool's work alone; `false`: it "
-        "serves what belongs to no pool.",
-    )
-    gateway_url: str | None = Field(
+    preload_models: Names = _basic((), "The models of these comma-separated ids are loaded before the server is ready.")
+    pinned_models: Names = _basic((), "The models of these comma-separated ids are never unloaded to make room.")
+    idle_evict_s: float | None = _basic(
         None,
-        description="A gateway that a sidecar asks for the resource pool of its worker where it may not read the "
-        "broker's store.",
+        "A model, or a LoRA adapter, is unloaded after this many seconds without a request. Unset, it stays until room "
+        "is needed.",
+        gt=0,
     )
-    worker_ping_interval_ms: int = Field(
-        2000,
-        ge=100,
-        description="Milliseconds between two looks of a sidecar at its adapter process, at most; less where "
-        "`SIE_ACK_WAIT_S` / (`SIE_WORKER_READYZ_STALE_MULT` + 1) is shorter.",
+    local_cache: Path | None = _basic(
+        None, "Weights are kept in this folder, in the Hub's layout. Unset, it is the `hub` folder of `HF_HOME`."
     )
-    worker_readyz_stale_mult: float = Field(
-        3.0,
+    disk_cache_max_bytes: int | None = _basic(
+        None, "The folder of weights holds at most this many bytes. Unset, only the disk bounds it.", ge=1
+    )
+    hf_fallback: bool = _basic(
+        True, "Weights that no other tier has are fetched from the Hugging Face Hub; with `false`, never."
+    )
+    memory_limit_bytes: int | None = _basic(
+        None,
+        "The device counts as no larger than this many bytes; on a CPU they bound the process. Unset, all of its "
+        "memory counts.",
         ge=1,
-        description="Pings that an adapter process may leave unanswered until its sidecar is not ready and gives its "
-        "work back, which is after `SIE_ACK_WAIT_S` at most.",
     )
-    health_publish_interval_ms: int = Field(
-        5000, ge=100, description="Milliseconds between two heartbeats of a worker or gateway."
+    memory_pressure_threshold_percent: float = _basic(
+        85.0,
+        "The longest unused models are unloaded while more than this percentage of the device's memory is in use.",
+        gt=0,
+        le=100,
     )
-
-    # Logs
-    log_json: bool = Field(False, description="One JSON object a line.")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="Least level logged: `DEBUG`, `INFO`, `WARNING` or `ERROR`."
+    max_batch_cost: int = _basic(
+        16384, "A batch holds at most this many cost units; a model's config may set its own limit.", ge=1
     )
-    access_log: Literal["off", "slow", "all"] = Field(
+    preprocessor_workers: int | None = _basic(
+        None,
+        "This many threads tokenise texts, and as many finish outputs. Unset, it is the CPU quota, but at most 4.",
+        ge=1,
+    )
+    default_compute_precision: Literal["float16", "bfloat16", "float32"] = _basic(
+        "float16",
+        "Models whose config names no precision compute in `float16`, `bfloat16` or `float32`. A device that is slow "
+        "in it takes the nearest that is fast there and within the family's tolerance, and the log says which.",
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = _basic(
+        "INFO", "The log holds messages from this level on: `DEBUG`, `INFO`, `WARNING` or `ERROR`."
+    )
+    log_json: bool = _basic(False, "Each line of the log is a JSON object.")
+    access_log: Literal["off", "slow", "all"] = _basic(
         "off",
-        description="Which answered requests have a line in the log of a server, gateway or worker: `off`, none; "
-        "`slow`, those that took 1 s or longer, as whoever waits longer loses the thread; `all`. The "
-        "lines of probes and other look-ups are at debug level.",
+        "Answered requests have a line in the log: `off`, none; `slow`, those that took 1 s or longer; `all`, each. "
+        "Probes and other look-ups have theirs at debug level.",
     )
 
-    # Plugins
-    plugins: Names = Field((), description="Comma-separated entry points to load; unset: all.")
-    plugins_blocked: Names = Field((), description="Comma-separated entry points never loaded.")
-    strict_plugins: bool = Field(False, description="Whether a broken plugin stops the start.")
-    trace_hooks: bool = Field(False, description="Log every hook call.")
-    scheduler: str = Field("fair", description="Which registered scheduler decides whose work runs next.")
+    # Of one server too, which most leave as they are.
+    auth_exempt_operational: bool = _advanced(
+        False,
+        "`/health`, `/tei/{model}/health`, `/metrics` and WebSockets answer without a token, as `/healthz`, `/livez`, "
+        "`/readyz` and `/ping` always do.",
+    )
+    http_keep_alive_s: int = _advanced(
+        120,
+        "The server closes a connection that was idle for this many seconds. It should be more than its clients and "
+        "the load balancer before it wait (Go's client 90, most balancers 60, Google's 600).",
+        ge=1,
+    )
+    model_wait_s: float = _advanced(
+        30.0,
+        "OpenAI-, Cohere- and TEI-shaped routes wait this many seconds for a model to load before they answer 503.",
+        ge=0,
+    )
+    native_load_wait_s: float = _advanced(
+        2.0,
+        "Native routes wait this many seconds for a load that is predicted to end by then; else they answer 503.",
+        ge=0,
+    )
+    max_reply_bytes: int = _advanced(
+        8 * 34 * 2**20,
+        "A request whose reply would be larger than this gets 413. The default lets through the most items a request "
+        "may have, each of 4,096 dimensions, as float32 in msgpack.",
+        ge=1,
+    )
+    max_item_text_bytes: int = _advanced(
+        2 * 2**20, "A request with an item whose text and metadata are larger than this gets 400.", ge=1
+    )
+    models_poll_s: float = _advanced(
+        15.0,
+        "The server looks at a models folder in an object store every so many seconds; at a local one, every second.",
+        gt=0,
+    )
+    weight_folders: Names = _advanced(
+        (), "Each of these comma-separated folders of weights is served under its own name, beside `SIE_MODELS_DIR`."
+    )
+    baked_weights: Path | None = _advanced(
+        None, "An image brings weights in this folder, in the Hub's layout. It is asked first and never written to."
+    )
+    cluster_cache: str | None = _advanced(
+        None,
+        "Machines share this weight store, which is asked before the Hub: `s3://bucket/prefix`, `gs://…`, `az://…`.",
+        pattern=r"^[a-z][a-z0-9+.\-]*://.",
+    )
+    cluster_cache_fill: bool = _advanced(False, "Weights that the Hub gave are stored in `SIE_CLUSTER_CACHE`.")
+    disk_cache_enabled: bool = _advanced(
+        True,
+        "The folder of weights loses its longest unused ones to stay within its limits; with `false`, it only grows.",
+    )
+    disk_pressure_threshold_percent: float = _advanced(
+        85.0,
+        "The longest unused weights are removed while more than this percentage of their disk is in use.",
+        gt=0,
+        le=100,
+    )
+    max_batch_requests: int = _advanced(64, "A batch holds items of at most this many requests.", ge=1)
+    max_batch_ms: float | None = _advanced(
+        None,
+        "A batch is predicted to run for at most this many milliseconds, or six times as long as an empty one if that "
+        "is more. Unset, it is 250 on a CPU and without limit on a GPU.",
+        gt=0,
+    )
+    max_queued_cost: int | None = _advanced(
+        None,
+        "At most this many cost units are queued; where others fill the queue, a client still has an equal share. "
+        "Unset, it is 64 batches.",
+        ge=1,
+    )
+    image_workers: int | None = _advanced(
+        None, "This many threads prepare requests with images. Unset, it is the CPU quota, but at most 4.", ge=1
+    )
+    lora_by_id: bool = _advanced(
+        True,
+        "Requests may name a LoRA adapter by a repository's id, which is then fetched; with `false`, only those that "
+        "the model's config declares.",
+    )
+    max_loras_per_model: int = _advanced(
+        10, "A model keeps this many LoRA adapters loaded; beyond it the longest unused is unloaded.", ge=1
+    )
+    attention_backend: str = _advanced(
+        "auto",
+        "Attention is computed by `sdpa`, by `eager`, or by what an installed runner names, such as "
+        "`flash_attention_2`; with `auto`, the runner chooses. One that is not installed stops the start.",
+        pattern=r"^[a-z][a-z0-9_]*$",
+    )
+    runner: str = _advanced(
+        "auto",
+        "One of the runners that prove themselves serves a model. With `auto`, it is the fastest in a race at the "
+        "model's first load; with `priority`, there is no race; with the name of one, such as `packed`, that one is "
+        "tried first.",
+    )
+    scheduler: str = _advanced("fair", "The scheduler that is registered under this name decides whose work runs next.")
+    memory_manager: str = _advanced(
+        "lru", "The memory manager that is registered under this name decides which model is unloaded."
+    )
+    gpu_type: str | None = _advanced(
+        None,
+        "The GPU of this machine has this name, such as `l4` or `a100-80gb`. Unset, it is detected.",
+        pattern=_PROFILE,
+    )
+    instrumentation: bool = _advanced(
+        False, "`/metrics` shows the units, the wait and the prediction error of batches too."
+    )
+    plugins: Names = _advanced((), "Only these comma-separated entry points are loaded. Unset, all are.")
+    plugins_blocked: Names = _advanced((), "These comma-separated entry points are not loaded.")
+    strict_plugins: bool = _advanced(False, "A broken plugin stops the start; with `false`, it is left out.")
+    trace_hooks: bool = _advanced(False, "The log has a line for each call of a plugin's hook.")
+
+    # Of gateways and workers, and of their way to the broker.
+    nats_url: SecretStr | None = _cluster(
+        None,
+        "The broker at this address carries the queue, results, heartbeats and broadcasts: `nats://host:4222`, several "
+        "by commas.",
+    )
+    nats_user: str | None = _cluster(None, "The broker knows this program as this user; one in the URL wins.")
+    nats_password: SecretStr | None = _cluster(None, "The user of `SIE_NATS_USER` has this password.")
+    nats_creds: Path | None = _cluster(None, "This file holds credentials for the broker, as `nsc` writes it.")
+    nats_tls_ca: Path | None = _cluster(None, "This PEM file holds the authority that signed the broker's certificate.")
+    nats_tls_cert: Path | None = _cluster(None, "This PEM file holds the certificate that the broker is shown.")
+    nats_tls_key: Path | None = _cluster(None, "This PEM file holds the key of `SIE_NATS_TLS_CERT`.")
+    nats_storage: Literal["file", "memory"] = _cluster(
+        "file", "The broker keeps queues and stores in a `file` or in `memory`."
+    )
+    nats_replicas: Literal[1, 3, 5] = _cluster(
+        1, "A cluster of brokers keeps `1`, `3` or `5` copies of queues and stores."
+    )
+    ack_wait_s: float = _cluster(
+        5.0, "Work of a worker that was not heard of for this many seconds is given to another.", ge=1
+    )
+    max_deliver: int = _cluster(20, "One piece of work is given to workers at most this many times.", ge=1)
+    payload_store_url: str | None = _cluster(
+        None,
+        "Gateways and workers share this store for payloads larger than a message: a folder, or `s3://bucket/prefix`, "
+        "`gs://…`, `az://…`. Unset, they travel in frames.",
+        min_length=1,
+    )
+    payload_frames: bool = _cluster(
+        True, "Payloads larger than a message may travel in frames, where there is no store or it does not answer."
+    )
+    pool: str = _cluster(
+        "_default", "A gateway fills this queue pool, and a worker pulls from it.", pattern=r"^[A-Za-z0-9_\-]+$"
+    )
+    bundle: str = _cluster("default", "A worker serves the models of this bundle.", pattern=r"^[A-Za-z0-9_\-]+$")
+    config_service_url: str | None = _cluster(
+        None,
+        "Gateways and workers take their model configs from the config service at this URL: `http://host:8080`. Unset, "
+        "each takes those of its plugins and of `SIE_MODELS_DIR`, and a worker those that its sidecar brings.",
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$",
+    )
+    config_read_token: SecretStr | None = _cluster(
+        None,
+        "Gateways and workers send this token to the config service, of which it may read everything, export included.",
+    )
+    nats_config_trusted_producers: Names = _cluster(
+        ("sie-config",),
+        "Broadcast changes are believed of config services with these comma-separated names; one also stands for those "
+        "that begin with it and a hyphen.",
+    )
+    worker_config_poll_interval_ms: int = _cluster(
+        30_000,
+        "A gateway or worker looks at the config service's epoch every so many milliseconds, with jitter.",
+        ge=100,
+    )
+    worker_config_full_export_interval_ms: int = _cluster(
+        300_000,
+        "A gateway or worker fetches the export every so many milliseconds although the epoch is the same; with `0`, "
+        "only at its start.",
+        ge=0,
+    )
+    health_publish_interval_ms: int = _cluster(
+        5000, "A worker or gateway sends a heartbeat every so many milliseconds.", ge=100
+    )
+    gateway_timeout_s: float = _cluster(
+        120.0, "A gateway waits this many seconds for an answer before it says 504.", gt=0, le=900
+    )
+    gateway_max_concurrent_requests: int = _cluster(
+        4096, "A gateway admits this many requests at once; further ones get 503 QUEUE_FULL.", ge=1
+    )
+    gateway_health_mode: Literal["nats", "ws"] = _cluster(
+        "nats",
+        "`/health` and `/ws/cluster-status` of a gateway show of workers what they say in heartbeats with `nats`, and "
+        "what each says when it is dialled with `ws`, which is for diagnosis. Requests go by heartbeats in both.",
+    )
+    gateway_workers: Names = _cluster(
+        (),
+        "A gateway dials the workers at these comma-separated URLs of their probes with `ws`, as "
+        "`http://workers:8081`. Each address of a name is a worker, as of a headless service.",
+    )
+    gateway_configured_gpus: Names = _cluster(
+        (),
+        "Machines of these comma-separated profiles can be added, as `l4, a100-80gb`: clients may ask for them, and "
+        "for those of living workers.",
+    )
+    pool_lease_s: float = _cluster(
+        1200.0,
+        "A resource pool ends when nobody has renewed it for this many seconds; all gateways need the same value.",
+        ge=1,
+    )
+    pool_admission_enabled: bool = _cluster(
+        True,
+        "A worker that was given to a resource pool serves that pool's work alone; with `false`, it serves what "
+        "belongs to no pool.",
+    )
+    gateway_url: str | None = _cluster(
+        None,
+        "A sidecar that may not read the broker's store asks the gateway at this URL for the resource pool of its "
+        "worker.",
+    )
+    machine_profile: str | None = _cluster(
+        None,
+        "Clients ask for this worker or server by this machine profile, such as `l4-spot`, in `gpu`. Unset, a worker "
+        "takes what asks for none, and a server goes by `SIE_GPU_TYPE`.",
+        pattern=_PROFILE,
+    )
+    gpu_count: int | None = _cluster(
+        None,
+        "A worker says that it has this many GPUs. Unset, it says 1 where it has a GPU type or machine profile.",
+        ge=0,
+    )
+    worker_id: str | None = _cluster(
+        None,
+        "A worker has this name. Unset, it is made of the host's name and the process's number.",
+        pattern=r"^[A-Za-z0-9._\-]+$",
+    )
+    worker_metrics_port: int = _cluster(
+        9095, "A sidecar's probes and metrics answer on this port; with `0`, it takes a free one.", ge=0, le=65535
+    )
+    ipc_socket_path: Path = _cluster(
+        Path("/tmp/sie-ipc.sock"), "A sidecar and its adapter process talk by this Unix socket."
+    )
+    ipc_pool_size: int | None = _cluster(
+        None,
+        "A sidecar has this many connections to its adapter process. Unset, it has `SIE_MAX_CONCURRENT_BATCHES`.",
+        ge=1,
+    )
+    max_concurrent_batches: int = _cluster(
+        4, "A worker holds slices of one model that are worth at most this many batches.", ge=1
+    )
+    batcher_max_batch_requests: int = _cluster(12, "A sidecar counts this many slices as a batch.", ge=1)
+    pipeline_depth: int = _cluster(
+        2, "A sidecar sends its adapter process this many batches ahead of the one that runs.", ge=1
+    )
+    adaptive_min_quantum_ms: int = _cluster(
+        2, "A busy sidecar waits at least this many milliseconds between two requests for more slices.", ge=0
+    )
+    adaptive_max_quantum_ms: int = _cluster(
+        15,
+        "A busy sidecar waits at most this many milliseconds between two requests for more slices. The wait grows "
+        "while `SIE_ADAPTIVE_TARGET_P50_MS` is met, and shrinks while it is not.",
+        ge=0,
+    )
+    adaptive_target_p50_ms: int = _cluster(
+        50, "Half of the slices are to be answered within this many milliseconds after their delivery.", ge=1
+    )
+    worker_ping_interval_ms: int = _cluster(
+        2000,
+        "A sidecar looks at its adapter process at least every so many milliseconds, and more often where "
+        "`SIE_ACK_WAIT_S` / (`SIE_WORKER_READYZ_STALE_MULT` + 1) is shorter.",
+        ge=100,
+    )
+    worker_readyz_stale_mult: float = _cluster(
+        3.0,
+        "A sidecar is not ready and gives its work back when its adapter process has left this many looks unanswered, "
+        "and after `SIE_ACK_WAIT_S` at the latest.",
+        ge=1,
+    )
+
+    # Of the config service.
+    config_store_dir: Path | str = _config_service(
+        Path("config-store"),
+        "The config service keeps what its API was told in this place: a folder, or `s3://bucket/prefix`, `gs://…`, "
+        "`az://…`.",
+    )
+    config_restore: bool = _config_service(
+        True,
+        "A config service begins with the models that its store holds; with `false`, it begins without them, at the "
+        "epoch that was reached, and the first write gives them up.",
+    )
+    bundles_dir: Path | None = _config_service(
+        None,
+        "The config service reads its bundles from this folder. Unset, it takes those that the installation holds.",
+    )
+    admin_token: SecretStr | None = _config_service(
+        None,
+        "Who sends this token may write configs and, where clients need tokens, change pools. The config service and "
+        "gateways have it, workers do not.",
+    )
+    deployment_env: str | None = _config_service(
+        None,
+        "A config service without tokens answers nobody where this is `prod` or `production`. With another value, or "
+        "unset, everybody may read and write.",
+    )
+    env: str | None = _config_service(None, "This is another name of `SIE_DEPLOYMENT_ENV`.")
 
     def queue_options(self) -> dict[str, str]:
         """Give what is set of a queue transport's `SIE_NATS_*` but the URL, by the rest of its name in lower case."""
@@ -602,10 +638,12 @@ def _shown(field: str, value: Any) -> str:
     return "(a secret)" if secret else re.sub(r"//[^/]*@", "//…@", repr(value))
 
 
-def describe_settings() -> list[tuple[str, str, str]]:
-    """List every setting as variable, default and meaning, in the order of their sections, for the documentation."""
+def describe_settings(group: Group | None = None) -> list[tuple[str, str, str]]:
+    """List the settings of a group, or of all, as variable, default and meaning, for the documentation."""
     rows = []
     for name, field in Settings.model_fields.items():
+        if group is not None and field.json_schema_extra != {"group": group}:
+            continue
         default = field.default
         if isinstance(default, bool):
             shown = str(default).lower()
@@ -627,7 +665,7 @@ def core_variables() -> frozenset[str]:
 
 
 def unknown_variables(of_plugins: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> list[str]:
-    """Describe every `SIE_*` variable that means nothing here, with the nearest known name.
+    """Describe every `SIE_*` variable that means nothing here, with what to know instead or the nearest known name.
 
     Args:
         of_plugins: The variables that plugins read.
@@ -638,6 +676,9 @@ def unknown_variables(of_plugins: Iterable[str] = (), environ: Mapping[str, str]
     warnings = []
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known or is_service_link(name, environ):
+            continue
+        if name in GONE:
+            warnings.append(f"{name} is set but is gone: {GONE[name]}")
             continue
         nearest = process.extractOne(name, sorted(known), score_cutoff=60)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""

@@ -13,7 +13,17 @@ from pydantic import ValidationError
 from sie_core.contracts import PluginSetting
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import Settings, SettingsError, describe_settings, load_settings, unknown_variables, variable
+from sie_core.settings import (
+    GONE,
+    Group,
+    Settings,
+    SettingsError,
+    core_variables,
+    describe_settings,
+    load_settings,
+    unknown_variables,
+    variable,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +163,17 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name(monkeypatch: pyt
     assert "SIE_MODELS_DIR" in warning
 
 
+@pytest.mark.parametrize("name", GONE)
+def test_a_variable_that_is_gone_is_a_warning_that_says_what_to_know_instead(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    (warning,) = unknown_variables()
+    assert warning == f"{name} is set but is gone: {GONE[name]}"
+    named = set(re.findall(r"SIE_\w+", GONE[name]))
+    assert named <= core_variables()
+
+
 def test_a_variable_of_a_plugin_is_known_and_the_nearest_name_of_a_misspelt_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -172,6 +193,8 @@ def test_a_plugin_s_variable_is_its_default_where_it_is_unset_or_empty() -> None
     ]
 
 
+MOST_BASIC = 32
+"""Settings that one page holds."""
 NO_VALUES = {
     "SIE_LOCAL_CACHE": {"hub", "HF_HOME"},
     "SIE_NATS_CREDS": {"nsc"},
@@ -217,6 +240,20 @@ def test_a_setting_of_a_plugin_takes_its_default_and_each_of_its_values_from_the
     for setting in settings:
         for value in (setting.default, *setting.allowed):
             assert setting.value({setting.variable: value}) == value
+
+
+def test_every_setting_is_in_one_group_and_one_page_holds_the_basic_ones() -> None:
+    groups = [describe_settings(group) for group in get_args(Group)]
+    assert [row for rows in groups for row in rows] == describe_settings()
+    assert all(groups)
+    assert len(describe_settings("basic")) <= MOST_BASIC
+
+
+def test_no_line_of_a_setting_begins_like_a_note() -> None:
+    noted = (
+        r"(Whether|Which|How|Where|Seconds|Milliseconds|Comma|Bytes|Threads|Address|Port|Folder|File|Another|Same)\b"
+    )
+    assert [name for name, _, meaning in describe_settings() if re.match(noted, meaning)] == []
 
 
 def test_settings_do_not_change_after_they_were_read() -> None:

@@ -61,7 +61,7 @@ class KernelBuild(BuildHookInterface):  # type: ignore[type-arg]
         """
         compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
         builds = BUILDS.get(platform.machine(), {}) if platform.system() == "Linux" else {}
-        kept = builds if compiler else ()  # what stays is compiled anew
+        kept = builds if compiler else ()  # remaining ones are compiled again
         for other in set(PACKAGE.glob("kernels_*.so")) - {PACKAGE / library for library in kept}:
             other.unlink()
         if not builds:

@@ -9,23 +9,18 @@ from starlette.exceptions import HTTPException
 
 from sie_core import __version__
 from sie_core.api.codings.replies import ANSWERS, LOOKUPS, CompressedReplies
-from sie_core.api.configs import routes as configs
-from sie_core.api.configs.fleet import FleetConfigs
 from sie_core.api.context import Api
+from sie_core.api.endpoint import fastapi_router
 from sie_core.api.http import errors
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
+from sie_core.api.http.metrics import HttpMetrics
 from sie_core.api.http.middleware import RequestMiddleware
 from sie_core.api.inference.direct import DirectApp, DirectRoutes, is_inference
-from sie_core.api.inference.handler import inference_router
-from sie_core.api.ollama import lookups as ollama_lookups
 from sie_core.api.openapi.document import build_openapi
-from sie_core.api.ops import cluster_status, health, metrics, models, plugins, status
-from sie_core.api.ops.metrics import HttpMetrics
+from sie_core.api.ops import cluster_status, status
 from sie_core.api.pages import routes as pages
-from sie_core.api.pools import routes as pool_routes
-from sie_core.api.routes import inference_routes
-from sie_core.api.tei import lookups as tei_lookups
+from sie_core.api.routes import BELOW, served
 from sie_core.auth import Auth
 from sie_core.callers import Callers
 from sie_core.contracts import FleetBackend, InferenceBackend, InferenceError, PoolLeases
@@ -65,12 +60,10 @@ def create_app(
     gate = gate or Gate.of(settings)
     browsers = browsers or Browsers(settings.cors_origins)
     registry = registry or CollectorRegistry()
-    auth = Auth.of(settings)
-    api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, Callers.of(settings))
-    inference = inference_router(api, inference_routes())
-    lookups = [group.router(api) for group in (models, plugins, health, metrics, tei_lookups, ollama_lookups)]
-    http_metrics = HttpMetrics(api.registry)
-    routes = DirectRoutes(inference)
+    auth, callers = Auth.of(settings), Callers.of(settings)
+    api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools)
+    endpoints, http_metrics = served(api), HttpMetrics(api.registry)
+    routes, router = DirectRoutes(api, endpoints, BELOW), fastapi_router(api, endpoints)
     answers = CompressedReplies(routes, api.body_threads, ANSWERS)
     direct = RequestMiddleware(answers, api, http_metrics, is_inference)
     app = DirectApp(
@@ -82,19 +75,14 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    if isinstance(backend, FleetConfigs):
-        lookups.append(configs.router(api, backend))
-    lookups.append(pool_routes.no_pools() if pools is None else pool_routes.router(api, pools))
-    routers = [inference, *lookups, pages.router(api, app)]
-    for router in routers:
-        app.include_router(router)
+    app.include_router(router)
     socket = cluster_status.route_of(api, backend) if isinstance(backend, FleetBackend) else status.route_of(api)
     app.router.routes.append(socket)
     app.add_exception_handler(InferenceError, errors.on_inference_error)
-    app.add_exception_handler(HTTPException, errors.http_error_handler(routers))
+    app.add_exception_handler(HTTPException, errors.http_error_handler([router]))
     app.add_middleware(CompressedReplies, threads=api.body_threads, codings=LOOKUPS)
     app.add_middleware(
         RequestMiddleware, api=api, metrics=http_metrics, admitted=is_inference, refusal_of=pages.refusal
     )
-    app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
+    app.openapi = partial(build_openapi, app, endpoints)  # type: ignore[method-assign]
     return app

@@ -6,6 +6,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
+from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry
 
 from sie_core.api.http.browsers import Browsers
@@ -13,7 +14,7 @@ from sie_core.api.http.gate import Gate
 from sie_core.api.http.offload import BodyThreads
 from sie_core.auth import Auth
 from sie_core.callers import Callers
-from sie_core.contracts import Health, InferenceBackend, InferenceError, ModelInfo
+from sie_core.contracts import Health, InferenceBackend, InferenceError, ModelInfo, PoolLeases
 from sie_core.settings import Settings
 
 
@@ -35,10 +36,14 @@ class Api:
     """Which clients may call."""
     callers: Callers = field(default_factory=Callers)
     """What tells a client from the others."""
+    pools: PoolLeases | None = None
+    """Leases workers; None where there are none to lease."""
     body_threads: BodyThreads = field(default_factory=BodyThreads)
     """The threads that read and write large bodies."""
     instance: str = field(default_factory=lambda: secrets.token_hex(32))
     """A random id of this process."""
+    metrics_turn: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    """Lets one request at a time write every metric."""
     started_at: float = field(default_factory=time.time)
     """Unix seconds."""
 

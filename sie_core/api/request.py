@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+HELD: Final = "sie.body_bytes"
+"""The key of a request's scope with the number of bytes that the gate counts for it."""
 HEADERS: Final = "sie.headers"
 """The key of a request's scope with its `RequestHeaders`."""
+CLIENT: Final = "sie.client"
+"""The key of an admitted request's scope with the identity of its client, from `Callers`."""
 
 
 class RequestHeaders(dict[str, str]):

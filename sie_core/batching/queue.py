@@ -20,8 +20,9 @@ from sie_core.batching.speed import SpeedTable
 from sie_core.batching.sums import PrefixSums
 from sie_core.contracts import BatchLimits, Priority, QueuedRequest, QueuedUnit
 
-# The order of a client's own requests. What comes with another priority lies this far apart.
+# The order of a client's own requests.
 _RANKS: Final[dict[Priority | None, int]] = {"interactive": 0, None: 1, "bulk": 2}
+# Separates the priorities in that order: no client is given so much cost while it waits.
 _APART: Final = 1 << 44
 # Seconds after which the pace at which clients were served tells a third as much of the pace to come.
 PACE_S: Final = 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _TOP: Final = 1 << 48
+"""Bounds the places."""
 
 
 class PrefixSums:

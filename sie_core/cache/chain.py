@@ -156,7 +156,7 @@ class WeightChain:
         """Ask one tier; breaking its contract counts as its failure.
 
         Raises:
-            ModelLoadError: As the tier; `UNKNOWN` where it fails otherwise.
+            ModelLoadError: As the tier; `UNKNOWN` if it fails otherwise.
         """
         try:
             folder = tier.fetch(request)
@@ -170,7 +170,7 @@ class WeightChain:
             raise ModelLoadError("UNKNOWN", f"{who} failed ({type(error).__name__}); the log says more") from error
 
     def _fill(self, nearer: Sequence[WeightTier], request: WeightRequest, folder: Path) -> None:
-        """Offer weights of a far tier to the nearer ones, which did not have them, on a thread beside the load."""
+        """Offer weights of a far tier to the nearer ones, which lacked them, on a thread during the load."""
         takers = [tier for tier in nearer if isinstance(tier, FillableTier)]
         if takers:
             lease = None if self.cache is None else self.cache.use(request.repo_id)
@@ -181,11 +181,11 @@ class WeightChain:
             fill.start()
 
     def fill(self, request: WeightRequest, folder: Path) -> list[str]:
-        """Offer weights to every tier that stores some; return the names of those that did."""
+        """Offer weights to every storing tier; return the names of those that stored them."""
         return [tier.name for tier in self.tiers if isinstance(tier, FillableTier) and tier.fill(request, folder)]
 
     def wait_for_fills(self) -> None:
-        """Wait until the nearer tiers have stored what was fetched."""
+        """Wait until the nearer tiers have stored the fetched weights."""
         for each in self._fills:
             each.join()
 
@@ -221,7 +221,7 @@ def build_chain(settings: Settings, plugins: PluginSet) -> WeightChain:
 
 
 def _create(factory: WeightTierFactory, context: TierContext, plugins: PluginSet) -> WeightTier | None:
-    """Make a tier. One that fails is reported and left out, unless a setting that names it is unusable."""
+    """Make a tier. A tier that fails is reported and left out, unless a setting that names it is unusable."""
     try:
         tier = factory.create(context)
         if tier is not None and not (isinstance(tier.name, str) and callable(tier.fetch)):

@@ -35,16 +35,15 @@ class WeightChoices:
     """The kept choices about one folder of weights.
 
     Args:
-        file: Where they are kept.
-        stamp: What they hold for: the machine, the versions of plugins and the variables they read. Others are
-            ignored.
+        file: The file of the choices.
+        stamp: Their validity: the machine, the versions of plugins and the variables they read. Others are ignored.
     """
 
     file: Path
     stamp: Mapping[str, Any]
 
     def recall(self, about: str, setup: Mapping[str, str]) -> KeptChoice | None:
-        """Return what was chosen; see `KeptChoices.recall`."""
+        """Return the choice; see `KeptChoices.recall`."""
         return next((each for each in self.all() if (each.about, each.setup) == (about, dict(setup))), None)
 
     def keep(self, choice: KeptChoice) -> None:
@@ -84,7 +83,7 @@ def kept_choices(settings: Settings, plugins: PluginSet, weights: Path) -> Weigh
 
 
 def served_setup(model: ResolvedModel, device: Device) -> dict[str, str]:
-    """Tell loads of the same weights apart, as `SERVED` is kept for each."""
+    """Distinguish loads of the same weights, because `SERVED` is kept for each."""
     return {"model": model.id, "device": f"{device} {device.name}".rstrip()}
 
 

@@ -40,7 +40,7 @@ def is_described(folder: Path) -> bool:
 
 
 def holds(folder: Path, weights: Iterable[str] = SAFETENSORS) -> bool:
-    """Whether any file of the folder is one of `weights`, patterns of names."""
+    """Whether any file of the folder matches `weights`, patterns of names."""
     names = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     return any(holds_weights(name, weights) for name in names)
 

@@ -1,4 +1,4 @@
-"""How much of a model's weights has been fetched, and whether the fetch still makes progress."""
+"""The progress of fetching a model's weights, and whether it has stalled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DownloadProgress:
     """The progress of one fetch, in bytes.
 
     Args:
-        limit_s: How long it may stand still before that is a problem.
+        limit_s: Seconds without progress after which that is a problem.
         clock: Monotonic seconds.
     """
 
@@ -43,7 +43,7 @@ class DownloadProgress:
         return f"nothing has come of its weights for {idle:.0f} s: {self.describe()}"
 
     def left_s(self, elapsed_s: float) -> float | None:
-        """Return how many seconds the fetch will still take at its pace so far; None before anything has come."""
+        """Predict the remaining seconds of the fetch from its pace so far; None before any byte."""
         return elapsed_s * (self._total - self._done) / self._done if self._done else None
 
     def describe(self) -> str:
@@ -52,10 +52,10 @@ class DownloadProgress:
 
 
 class ShownProgress:
-    """Shows one fetch: as a bar on a terminal, else as a line in the log for each tenth or every `EVERY_S`.
+    """Shows one fetch: as a bar on a terminal, otherwise as a line in the log for each tenth or every `EVERY_S`.
 
     Args:
-        who: What is fetched.
+        who: Name of the weights.
         bar: The terminal; None for lines in the log.
         clock: Monotonic seconds.
     """

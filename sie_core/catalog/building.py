@@ -76,7 +76,7 @@ def build_catalog(
 
     Args:
         settings: The settings in force.
-        plugins: What is installed.
+        plugins: The installed plugins.
         folder: The operator's folder of configs; None opens the one `SIE_MODELS_DIR` names.
         export: The config service's configs; None without a config service.
         before: The previous snapshot. Its config is kept if a file cannot be read any more.
@@ -110,8 +110,8 @@ def build_base(
 ) -> Catalog:
     """Build the snapshot that a config service starts from: what plugins ship, and `SIE_MODELS_DIR` on top.
 
-    Every machine of a cluster serves these, so what is found in this machine's caches is left out, and settings leave
-    nothing out. The other arguments and the errors are those of `build_catalog`.
+    Every machine of a cluster serves these, so models in this machine's caches are left out, and settings exclude
+    nothing. The other arguments and the errors are as in `build_catalog`.
     """
     problems: list[Problem] = []
     last = {} if before is None else {config.source: config for config in before.configs.values()}
@@ -198,7 +198,7 @@ def _read(
 
 
 def _add_folder(configs: dict[str, ModelConfig], found: ModelConfig, problems: list[Problem]) -> None:
-    """Serve a folder of weights under its name, or give its weights to the config of that name that has none.
+    """Serve a folder of weights under its name, or use its weights for the config of that name that has none.
 
     A folder that a config names as its `weights_path` belongs to that config. A folder reachable by two paths is served
     once.

@@ -70,7 +70,7 @@ def _module(folder: Path, entry: object) -> ModuleCard:
 
 
 def _module_config(module: ModuleCard, *, own: bool) -> Mapping[str, Any]:
-    # A config.json beside a transformer, or in the root that modules share, is the transformers library's.
+    # A config.json next to a transformer, or in the root that modules share, is the transformers library's.
     names = MODULE_CONFIGS if module.kind == "Transformer" or not own else (*MODULE_CONFIGS, "config.json")
     if module.kind in ROUTERS:
         names = (ROUTER_CONFIG, *names)  # the root may also hold the config of one of its modules
@@ -101,7 +101,7 @@ def _read(file: Path, shape: type[Any]) -> Any:
 
 
 def _fault(error: ValueError | RecursionError) -> str:
-    """Say where the JSON is wrong, without the parser's message: it may quote the file, which clients must not read."""
+    """Locate the fault in the JSON, without the parser's message, which may quote the file: clients must not see it."""
     match error:
         case json.JSONDecodeError():
             return f"see line {error.lineno}, column {error.colno}"

@@ -22,7 +22,7 @@ from sie_core.plugins.calls import HungError
 log = logging.getLogger(__name__)
 
 CLAIM_LIMIT_S = 5.0
-"""How long a family may take to read a card, which is in memory; one that hangs is asked again once it returned."""
+"""How long a family may take to read a card, which is in memory; a hanging one is asked again once it returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class FamilyChoice:
     reason: str
     candidates: tuple[Candidate, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    """The families that say why they do not claim them."""
+    """Families with a reason for not claiming them."""
 
     @property
     def unfit(self) -> str | None:
@@ -88,10 +88,10 @@ def choose_family(plugins: PluginSet, resolved: ResolvedModel, card: ModelCard |
 
 
 def choose_next(plugins: PluginSet, resolved: ResolvedModel, choice: FamilyChoice, unfit: str) -> FamilyChoice:
-    """Choose the family that claims the weights next, where the chosen one found them `unfit`.
+    """Choose the next claiming family after the chosen one found the weights `unfit`.
 
     Raises:
-        ModelLoadError: `CONFIG`: no other family claims them, or the model's config names the one that was chosen.
+        ModelLoadError: `CONFIG`: no other family claims them, or the model's config names the chosen one.
     """
     wanted, family = resolved.profile.adapter_path, choice.family.id
     if wanted is not None and not is_class_path(wanted):
@@ -144,7 +144,7 @@ def _named(
 
 
 def _candidates(plugins: PluginSet, card: ModelCard, device: Device) -> tuple[list[Candidate], tuple[Refusal, ...]]:
-    """List the families that claim `card`, best first, and those that say why they do not."""
+    """List the families that claim `card`, best first, and those with a reason for not claiming it."""
     found, refusals = [], []
     for family in plugins.families.values():
         claim = None if family.weightless else _claim(plugins, family, card)

@@ -1,4 +1,4 @@
-"""Finds what the load of a model needs: its weights, their card, and the family that serves it."""
+"""Finds the inputs of a model's load: its weights, their card, and the family that serves it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fetch_model(
 
     Args:
         resolved: The model.
-        chain: Where weights come from.
+        chain: Source of the weights.
         plugins: Their families may serve the model.
         device: Device of the load.
         progress: Called with the progress of a download.

@@ -1,4 +1,4 @@
-"""Describes a model for `/v1/models`: what its adapter or its weights say, or else what its config declares."""
+"""Describes a model for `/v1/models` by its adapter or its weights, or else by its config."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def describe(
         resolved: The model.
         facts: The adapter's facts or, before a load, the family's preview of them; None if only the config is known.
         postprocessors: Every registered one, by name.
-        available: Whether its weights are on this machine, or it needs none.
+        available: Whether its weights are on this machine, or it has none.
     """
     config = resolved.config
     declared = _declared_dims(config.tasks)
@@ -53,7 +53,7 @@ def describe(
 def _made(
     resolved: ResolvedModel, vectors: Mapping[str, int | None], postprocessors: Mapping[str, Postprocessor]
 ) -> dict[str, int | None]:
-    # List the outputs that postprocessors of the profile derive, with their dims where those are known.
+    # List the outputs that postprocessors of the profile derive, with their dims if known.
     known: dict[OutputType, int] = {name: dim for name in _types() if (dim := vectors.get(name))}
     made: dict[str, int | None] = {}
     for each in turned_on(postprocessors.values(), resolved.profile):
@@ -71,7 +71,7 @@ def _allowed(resolved: ResolvedModel, dims: Mapping[str, int | None]) -> dict[st
 
 
 def _outputs(vectors: Iterable[str], operations: Container[str]) -> tuple[str, ...]:
-    # Add `score` and `json` where the model computes them itself; scores computed from its vectors do not count.
+    # Add `score` and `json` if the model computes them itself; scores computed from its vectors do not count.
     own = [name for operation, name in (("score", "score"), ("extract", "json")) if operation in operations]
     return (*vectors, *own)
 

@@ -24,7 +24,7 @@ from sie_core.plugins.calls import HungError
 log = logging.getLogger(__name__)
 
 PREVIEW_LIMIT_S = 10.0
-"""How long a preview may take; the first of a family imports it."""
+"""Upper bound in seconds on a preview; the first of a family imports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def look(
     device: Device,
     preview_s: float = PREVIEW_LIMIT_S,
 ) -> dict[str, Sighting]:
-    """Look for the weights of models on this machine, and read what their files say; return it by id."""
+    """Look for the weights of models on this machine, and read their files; return the sightings by id."""
     seen = {model.id: see(model, chain, plugins, device, preview_s) for model in models}
     return {name: sighting for name, sighting in seen.items() if sighting is not None}
 
@@ -70,7 +70,7 @@ def see(
     try:
         card = read_card(folder)
     except ModelLoadError:
-        return Sighting(tier, folder)  # a load will say what is wrong with them
+        return Sighting(tier, folder)  # a load will report their fault
     if _unread(model, folder, chain) is not None:
         return None
     return Sighting(tier, folder, _preview(model, card, plugins, device, preview_s))
@@ -135,7 +135,7 @@ class Sightings:
         return self._seen.keys()
 
     def refresh(self) -> None:
-        """Start another look where the last one is no longer fresh. Returns at once."""
+        """Start another look if the last one is no longer fresh. Returns at once."""
         if self._looked_at is not None and self._clock() - self._looked_at > self._fresh_s:
             self.again()
 

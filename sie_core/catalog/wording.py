@@ -13,17 +13,18 @@ _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 100
 _shown.maxlevel = 3
 _LONGEST_QUERY = 256
+"""Characters of an unknown name that are compared with those that exist."""
 _NEAR_THE_BEST = 15.0
-"""How many points of 100 less similar than the most similar name another suggested name may be."""
+"""Points of 100 by which a suggested name may be less similar than the most similar one."""
 
 
 def short(value: object) -> str:
-    """Write `value` as Python would, cut in the middle where it is long."""
+    """Write `value` as Python would, cut in the middle if it is long."""
     return _shown.repr(value)
 
 
 def quote_it(value: object) -> str:
-    """Say how to write a text that YAML reads as something else: `no`, `on`, `1`; empty if `value` is no such."""
+    """Describe how to quote a text that YAML reads as something else: `no`, `on`, `1`; empty otherwise."""
     if isinstance(value, bool):
         return " YAML reads yes, no, on, off, true and false as booleans: put the word that is meant in quotes."
     if isinstance(value, (int, float, date)):

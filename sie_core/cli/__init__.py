@@ -36,7 +36,7 @@ class LazyGroup(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Import the command `name`; refuse one that is not there with the nearest."""
+        """Import the command `name`; for an unknown one, raise an error with the nearest name."""
         if name not in COMMANDS:
             near = get_close_matches(name, COMMANDS, 1)
             raise click.UsageError(f"No such command '{name}'." + (f" Did you mean `sie {near[0]}`?" if near else ""))

@@ -45,7 +45,7 @@ def command(as_json: bool) -> None:
 
 
 def table(reports: Iterable[PluginReport]) -> list[str]:
-    """Lay reports out for people, one plugin a line, with its cause or what it registers below."""
+    """Format reports for people, one plugin a line, with its cause or its registrations below."""
     rows = [(report.name, f"{report.distribution} {report.version}", report.state) for report in reports]
     widths = [max(len(row[column]) for row in rows) for column in range(2)] if rows else []
     lines = []

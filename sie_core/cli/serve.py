@@ -46,7 +46,7 @@ def command(models: tuple[str, ...], more: tuple[str, ...], **options: Any) -> N
 
 
 def _named(models: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings by which the named models are served and loaded: folders under their own names."""
+    """Return the settings that serve and load the named models; folders have their own names."""
     if not models:
         return {}
     folders = [name for name in models if name.startswith((".", "/", "~")) or Path(name).is_dir()]

@@ -1,4 +1,4 @@
-"""Leases: whatever uses a thing holds one, and who would take the thing away waits until none is held."""
+"""Leases: every user of an object holds one, and the owner waits until none is held before removing the object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Leases:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         # Whether a lease was ever taken.
         self.served = False
-        # When a lease was last taken or released; at first when this object was created.
+        # Time when a lease was last taken or released; initially of this object's creation.
         self.last_used = clock()
 
     @property
@@ -64,7 +64,7 @@ class Lease:
         self._leases: Leases | None = leases
 
     def release(self, *_: object) -> None:
-        """Give the lease back; whatever is given is what a `with` gives at its end."""
+        """Release the lease; arguments are those of a `with` at its end."""
         leases, self._leases = self._leases, None
         if leases is None:
             return

@@ -12,25 +12,25 @@ from collections.abc import Callable
 from typing import Final
 
 SMALL_BYTES: Final = 1 << 17
-"""An answer of fewer, those of its request included, is one to give way to."""
+"""Replies below this size, request included, are small: large ones are paced in their favour."""
 LARGE_BYTES: Final = 1 << 20
 """Replies above this size are paced; sizes between the two bounds neither pace nor are paced."""
 PIECE_BYTES: Final = 1 << 18
-"""Moved at a time meanwhile: what a small answer may wait behind."""
+"""Bytes sent at a time while pacing; a small reply may wait behind that many."""
 GIVES_WAY_S: Final = 0.2
-"""From the last small answer on."""
+"""Pacing lasts this many seconds after the last small reply."""
 BYTES_S: Final = 75e6
-"""Moved meanwhile in a second, for each core that there is: about a quarter of it, over all processes on the way."""
+"""Bytes a second sent while pacing, per core: about a quarter of a core, over all processes on the way."""
 MOST_CORES: Final = 4
 """One event loop moves them, however many there are."""
 LATE_S: Final = 0.005
 """How far a late turn may catch up, in seconds: timers fire a millisecond late, on busy cores later."""
 LOOK_S: Final = 0.05
-"""How often a long wait looks whether small answers still come."""
+"""Interval at which a long wait checks whether small replies are still being sent."""
 
 
 class Pacing:
-    """Paces what one process moves. Used on the event loop.
+    """Paces the large replies of one process. Used on the event loop.
 
     Args:
         clock: Tells the time, in seconds.
@@ -42,7 +42,7 @@ class Pacing:
         self._small = self._free = -GIVES_WAY_S
 
     def set_cores(self, cores: int) -> None:
-        """Say how many cores this process shares with the others."""
+        """Set how many cores this process shares with the others."""
         self._bytes_s = BYTES_S * min(cores, MOST_CORES)
 
     @property
@@ -70,7 +70,7 @@ class Pacing:
         return max(0.0, turn - now)
 
     async def turn(self, size: int) -> None:
-        """Wait for the turn of so many bytes; no longer than small answers come."""
+        """Wait for the booked turn of `size` bytes, at most as long as small replies are being sent."""
         wait_s = self.take(size)
         until = self._clock() + wait_s
         try:

@@ -44,7 +44,7 @@ class CpuPool:
         self._quick: OrderedDict[Work, None] = OrderedDict()
         # Whether the last call taken was one of these.
         self._took_quick = False
-        # One for each call that waits. A `Condition` instead costs a request 100 µs: who is notified wakes up only to
+        # One for each call that waits. A `Condition` instead costs a request 100 µs: a notified thread wakes up only to
         # wait for the lock that the notifier still holds.
         self._tokens: SimpleQueue[None] = SimpleQueue()
         self._closing = False
@@ -76,7 +76,7 @@ class CpuPool:
         return None not in self._at_work
 
     def submit(self, call: Callable[..., None], *arguments: Any, quick: bool = False) -> Work:
-        """Queue a call. It must handle its own errors: what it raises is only logged.
+        """Queue a call. It must handle its own errors: an exception is only logged.
 
         Args:
             call: The call.
@@ -104,7 +104,7 @@ class CpuPool:
         return True
 
     def close(self, timeout_s: float) -> bool:
-        """Let queued work finish and join the threads; False if one was still at work after `timeout_s`."""
+        """Let queued work finish and join the threads; False if one still ran after `timeout_s`."""
         until = clock() + timeout_s
         self._closing = True
         for _ in self._threads:
@@ -122,7 +122,7 @@ class CpuPool:
         return f"{held} of {len(self._threads)} {self._name} threads at work on one request for over {limit_s:g} s"
 
     def problem(self, limit_s: float) -> str | None:
-        """Say so where it is every thread, and nothing is done any more."""
+        """Report it only if every thread is affected, because nothing is done any more."""
         return self.note(limit_s) if len(self._overdue(limit_s)) == len(self._threads) else None
 
     def _overdue(self, limit_s: float) -> list[Work]:

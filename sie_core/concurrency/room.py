@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MIB: Final = 2**20
+"""Bytes of a mebibyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Room:
             return self._all.cost, self._all.nbytes
 
     def enter(self, request: Hashable, ahead: int, resume: Callable[[], None]) -> bool:
-        """Whether a request may prepare a slice now: where it holds less than `ahead` cost units, and there is room.
+        """Whether a request may prepare a slice now: it holds less than `ahead` cost units, and there is room.
 
         Otherwise `resume` is called once it may.
         """

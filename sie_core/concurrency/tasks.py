@@ -1,4 +1,4 @@
-"""Tasks of the event loop that nobody awaits, and waits that end after a while."""
+"""Unawaited tasks of the event loop, and waits with a time limit."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Tasks:
         return task
 
     def cancel(self) -> None:
-        """Cancel those that have not ended."""
+        """Cancel the tasks that have not ended."""
         for task in self._tasks:
             task.cancel()
 
     async def ended(self, wait_s: float | None = None) -> None:
-        """Wait until those that there are have ended, no longer than `wait_s`; None waits without limit."""
+        """Wait until the current tasks have ended, at most `wait_s` seconds; None waits without limit."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=wait_s)
 

@@ -34,7 +34,7 @@ async def on_thread(name: str, call: Callable[[], Result], discard: Callable[[Re
 
 
 async def on_thread_to_its_end(name: str, call: Callable[[], Result]) -> Result:
-    """Do as `on_thread`, but cancelled return when the thread ends: it uses what the caller holds until then."""
+    """Like `on_thread`, but if cancelled, return only when the thread ends: it uses the caller's objects until then."""
     outcome = _started(name, call)
     try:
         await asyncio.shield(outcome.done)

@@ -15,6 +15,7 @@ from pathlib import Path
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.api import Browsers, Gate, allowed_hosts, error_response
+from sie_core.callers import Callers
 from sie_core.catalog import Catalog, build_base, open_folder
 from sie_core.catalog.bundles.placement import Placement
 from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
@@ -162,7 +163,9 @@ async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_rea
     )
     gate = Gate(settings.max_concurrent_requests, MOST_BODIES * LARGEST_CONFIG)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
-    api = ConfigApi(service, Tokens.of(settings), gate, metrics, publisher, browsers)
+    api = ConfigApi(
+        service, Tokens.of(settings), gate, metrics, publisher, browsers, callers=Callers(settings.trusted_proxies)
+    )
     metrics.watch(
         lambda: service.registry.catalog.config_epoch or 0,
         lambda source: sum(each == source for each in service.sources.values()),

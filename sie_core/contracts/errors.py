@@ -1,4 +1,4 @@
-"""The engine's exceptions. Codes, statuses and retry hints are those of `sie_sdk.errors`."""
+"""The engine's exceptions. Codes, statuses and retry hints are defined in `sie_sdk.errors`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from sie_sdk.errors import ErrorSpec, error_spec
 
 
 class InferenceError(Exception):
-    """A request cannot be answered; `message` is fit for the client: it names who, what, the value and the remedy.
+    """A request cannot be answered; `message` is fit for the client: it names the subject, the fault, the value and the
+    remedy.
 
     Args:
         code: A code of the error table.
-        message: For the client. Never the text of a foreign exception, never a path. One that names the field at fault
-            begins with it.
+        message: For the client. Never the text of a foreign exception, never a path. A message about a field begins
+            with the field.
         param: The request field at fault, as a path like `items[3].text`.
         retry_after_s: Overrides the table's pause.
         details: Further fields of the error body.
@@ -39,7 +40,7 @@ class InferenceError(Exception):
         self.details = dict(details or {})
 
     def about(self, param: str) -> InferenceError:
-        """Copy the error with another name of its field: that of the client's own body."""
+        """Copy the error with another field name: the one in the client's own body."""
         message = self.message
         if self.param:
             message = re.sub(rf"^(`?){re.escape(self.param)}(?![\w/-])", lambda found: found[1] + param, message)

@@ -1,4 +1,4 @@
-"""The paths that tell how a server does: one list for all who treat them apart."""
+"""The paths that report a server's state; one list for all code that treats them specially."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PROBES: Final = frozenset({"/healthz", "/livez", "/readyz", "/ping"})
 They wait for nothing and need no token, because orchestrators have none.
 """
 _OPERATIONAL: Final = re.compile(r"/health|/metrics|/ws/.*|/tei/.+/health")
-"""They tell models, workers and problems. The last is the one below a model; `/tei/health` is a model's own path."""
+"""They report models, workers and problems. The last is the one below a model; `/tei/health` is a model's own path."""
 
 
 def is_operational(path: str) -> bool:
-    """Whether `path` tells how a server does to who may know, as `SIE_AUTH_EXEMPT_OPERATIONAL` says."""
+    """Whether `path` reports a server's state to callers that `SIE_AUTH_EXEMPT_OPERATIONAL` exempts."""
     return _OPERATIONAL.fullmatch(path) is not None

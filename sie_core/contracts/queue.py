@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 QueueFailure = Literal["UNAVAILABLE", "FULL", "TOO_LARGE", "CONFLICT", "NOT_FOUND", "DENIED", "CONFIG"]
-"""Why a transport did not do what it was asked:
+"""Why a transport call failed:
 
-`UNAVAILABLE`: no connection, or no answer in time; what was sent may have arrived. `FULL`: a bound of the queue is
+`UNAVAILABLE`: no connection, or no answer in time; the message may still have arrived. `FULL`: a bound of the queue is
 reached, nothing was stored. `TOO_LARGE`: beyond `max_payload`. `CONFLICT`: another writer was first. `NOT_FOUND`: no
 such queue, consumer or store. `DENIED`: this user may not. `CONFIG`: the queue exists with settings that cannot be
 changed.
@@ -23,7 +23,7 @@ ConnectionState = Literal["connected", "reconnecting", "closed"]
 
 
 class QueueError(Exception):
-    """A transport could not do what it was asked; the message holds no credentials."""
+    """A transport call failed; the message holds no credentials."""
 
     def __init__(self, failure: QueueFailure, message: str) -> None:
         super().__init__(message)
@@ -42,27 +42,27 @@ class QueueSettings:
     max_messages_per_subject: int | None = None
     """Beyond any of the three a publication is refused as `FULL`."""
     max_age_s: float = 120.0
-    """A message is dropped after so long, whatever its own time to live."""
+    """A message is dropped after this many seconds, whatever its own time to live."""
     duplicate_window_s: float = 30.0
     """An id that is published again within this time is not stored again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """A consumer that pulls part of a queue. Consumers of one queue must not overlap in what they match."""
+    """A consumer that pulls part of a queue. The patterns of a queue's consumers must not overlap."""
 
     queue: str
     name: str
     subject: str
-    """The pattern of what it pulls."""
+    """The pattern of the subjects it pulls."""
     ack_wait_s: float = 5.0
-    """A message neither acknowledged nor marked as in progress for so long is delivered again."""
+    """A message neither acknowledged nor marked as in progress for this many seconds is redelivered."""
     max_deliver: int = 20
     """A message delivered so often is not delivered again; it stays until its age ends."""
     max_in_flight: int = 1_000
-    """Messages delivered and not yet acknowledged, over all who pull."""
+    """Messages delivered and not yet acknowledged, over all consumers."""
     idle_s: float = 300.0
-    """A consumer that nobody pulls from is removed after so long."""
+    """A consumer without pulls is removed after this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Work:
     """Unique; see `QueueSettings.duplicate_window_s`."""
     payload: bytes
     ttl_s: float | None = None
-    """Drop it after so long; rounded up to whole seconds where the broker counts those."""
+    """Drop it after this many seconds; rounded up to whole seconds if the broker counts those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Pull(Protocol):
     """Messages that may still come."""
 
     def add_credit(self, messages: int) -> None:
-        """Take so many more."""
+        """Add to the credit, in messages."""
         ...
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class Entry:
 
 
 class KeyValue(Protocol):
-    """A small store that all who are connected share.
+    """A small store shared by all connected programs.
 
     A key is tokens of letters, digits, `_`, `-` and `=`, joined by `.`.
 
@@ -180,19 +180,22 @@ class KeyValue(Protocol):
 
 
 OnStored = Callable[["int | QueueError"], None]
-"""Takes the sequence at which a message is stored, or why it is not. A message stored before gives its old sequence."""
+"""Called with the sequence of the stored message, or with the reason why it was not stored.
+
+A message stored before gives its old sequence.
+"""
 
 
 class QueueTransport(Protocol):
     """A connection to the broker of one URL.
 
-    Methods are called on the event loop they were opened on. Callbacks are called there too and must not block; one
-    that raises is logged and costs nothing else. A lost connection is made again without end; meanwhile methods raise
-    `UNAVAILABLE` at once instead of collecting messages, and pulls, inboxes and subscriptions go on afterwards.
+    Methods are called on the event loop they were opened on. Callbacks are called there too and must not block; an
+    exception is logged and has no other effect. A lost connection is retried without end. Meanwhile methods raise
+    `UNAVAILABLE` at once instead of buffering messages; pulls, inboxes and subscriptions resume afterwards.
     """
 
     url: str
-    """Without credentials."""
+    """The URL without credentials."""
     max_payload: int
     """Bytes of the largest message; known once open."""
 
@@ -205,7 +208,7 @@ class QueueTransport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Send what was handed over, within a bound, then disconnect. Closing twice is no error."""
+        """Send the pending messages, within a time bound, then disconnect. Closing twice is no error."""
         ...
 
     @property
@@ -236,7 +239,7 @@ class QueueTransport(Protocol):
     async def publish(self, work: Work, on_stored: OnStored) -> None:
         """Hand a message to the broker; return without its answer, which `on_stored` takes exactly once.
 
-        A queue answers within a bounded time; else `on_stored` takes `UNAVAILABLE`, and the message may be stored.
+        A queue answers within a bounded time; otherwise `on_stored` takes `UNAVAILABLE`, and the message may be stored.
 
         Raises:
             QueueError: `UNAVAILABLE`, `TOO_LARGE`: nothing was sent, and `on_stored` is not called.
@@ -306,11 +309,11 @@ class Access:
     user: str
     """Its name: tokens joined by `.`, as `worker.one`."""
     sends: tuple[str, ...] = ()
-    """Subjects it sends to, beside inboxes."""
+    """Subjects it sends to, in addition to inboxes."""
     hears: tuple[str, ...] = ()
     """Subjects it subscribes to, in addition to its own inboxes."""
     answers: tuple[str, ...] = ()
-    """Users whose inboxes it sends to, and those of users whose names begin with theirs."""
+    """Users whose inboxes it may send to, including users whose names begin with these."""
     declares: tuple[QueueSettings, ...] = ()
     """Queues that it creates and changes.
 
@@ -343,7 +346,7 @@ class BrokerPlan:
 
 @dataclass(frozen=True, slots=True)
 class LocalBroker:
-    """A broker of one's own on this machine, for `sie cluster up`."""
+    """A private broker on this machine, for `sie cluster up`."""
 
     command: tuple[str, ...]
     """The program's command line.
@@ -378,7 +381,7 @@ class QueueTransportFactory:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject is one of a pattern's."""
+    """Whether a subject matches a pattern."""
     wanted, given = pattern.split("."), subject.split(".")
     for position, token in enumerate(wanted):
         if token == ">":

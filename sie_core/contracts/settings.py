@@ -1,4 +1,4 @@
-"""A plugin's own environment variable: declared once, read where it is needed."""
+"""A plugin's environment variable: declared once, read where needed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class PluginSetting:
     """
 
     variable: str
-    """Its name: `SIE_`, the plugin's, and what it sets, in capitals."""
+    """Its name: `SIE_`, the plugin, and the setting, in capitals."""
     default: str
     """Effective value if it is unset or empty."""
     description: str
     """A sentence for the table of settings."""
     allowed: tuple[str, ...] = ()
-    """Its values; empty if any string is one."""
+    """Its allowed values; empty if any string is allowed."""
 
     def value(self, environ: Mapping[str, str] | None = None) -> str:
         """Read it from the environment, or from `environ`.
 
         Raises:
-            ValueError: The value is not allowed; the message names the variable, the value and what is.
+            ValueError: The value is not allowed; the message names the variable, the value and the allowed ones.
         """
         value = (os.environ if environ is None else environ).get(self.variable) or self.default
         if self.allowed and value not in self.allowed:

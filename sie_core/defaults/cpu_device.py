@@ -39,10 +39,11 @@ V1 = GroupFiles(
 
 
 class CpuProbe:
-    """Finds the one CPU device and measures memory, by the tightest cgroup limit of the process, else by the machine.
+    """Finds the one CPU device and measures memory, by the tightest cgroup limit of the process, otherwise by the
+    machine.
 
     Args:
-        root: Where `/proc` and `/sys` are.
+        root: The parent of `/proc` and `/sys`.
     """
 
     kind = "cpu"
@@ -86,7 +87,7 @@ class CpuProbe:
 
     def _climb(self, mount: Path, path: str, files: GroupFiles) -> Iterator[DeviceMemory]:
         folder = mount / path.lstrip("/")
-        # Inside a container the path may be the host's; the container's own files then lie at the mount point.
+        # Inside a container the path may be the host's; the container's own files are then at the mount point.
         folder = folder if folder.is_dir() and mount in (folder, *folder.parents) else mount
         while folder == mount or mount in folder.parents:
             limits = [limit for name in files.limits if (limit := _number(folder / name)) is not None]

@@ -35,7 +35,9 @@ from sie_core.contracts.queue import (
 from sie_core.hookspecs import hookimpl
 
 CONTRACT_VERSION = 1
+"""The version of the plugin contract that this plugin keeps to."""
 MAX_PAYLOAD = 1 << 20
+"""Bytes of a message, as many as a broker takes by default."""
 _KEY = re.compile(r"[\w=-]+(\.[\w=-]+)*", re.ASCII)
 
 log = logging.getLogger("sie_core.queue")
@@ -53,7 +55,7 @@ def sie_queue_transports() -> list[QueueTransportFactory]:
 
 
 def call(callback: Callable[[Any], None], value: Any) -> None:
-    """Call a callback of a user of the transport; what it raises is logged."""
+    """Call a callback of a user of the transport; an exception is logged."""
     try:
         callback(value)
     except Exception:
@@ -77,12 +79,12 @@ class _Queue:
     settings: QueueSettings
     held: dict[int, _Held] = field(default_factory=dict)
     seen: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """When an id was stored, and at which sequence."""
+    """Time and sequence at which an id was stored."""
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     consumers: dict[str, _Consumer] = field(default_factory=dict)
 
     def full(self, work: Work) -> str | None:
-        """Say which bound one more message would break."""
+        """Name the bound that one more message would exceed."""
         most = self.settings.max_messages_per_subject
         held = self.held.values()
         if len(self.held) >= self.settings.max_messages:
@@ -339,7 +341,7 @@ class InProcessTransport(QueueTransport):
         self._state, self._on_state = "connected", on_state
 
     async def close(self) -> None:
-        """Send what was handed over, then disconnect."""
+        """Send the pending messages, then disconnect."""
         if self._state == "closed":
             return
         for each in self._own:
@@ -409,7 +411,7 @@ class InProcessTransport(QueueTransport):
         return counts
 
     async def send(self, subject: str, payload: bytes, reply: str = "") -> None:
-        """Send to whoever is subscribed now."""
+        """Send to the current subscribers."""
         self._fits(payload)
         message, loop = Message(subject, payload, reply), asyncio.get_running_loop()
         for subscription in self._broker.subscriptions:

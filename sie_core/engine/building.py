@@ -1,4 +1,4 @@
-"""Puts an engine together: who gets whom."""
+"""Wires the parts of an engine: each is given only parts that are made before it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sie_core.cache import WeightChain, build_chain
-from sie_core.catalog import Catalog, build_catalog, look
+from sie_core.catalog import Catalog, Sighting, build_catalog, look
 from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.catalog.sightings import Sightings
 from sie_core.catalog.sources.hub_models import HubModels
@@ -16,6 +16,7 @@ from sie_core.cpu_budget import compute_threads, cpu_budget
 from sie_core.engine.engine import Engine
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry
+from sie_core.engine.models.served import Served
 from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.requests.admission import Admission
 from sie_core.engine.residency.lifecycle import Lifecycle
@@ -69,20 +70,23 @@ def build_engine(
     chain = build_chain(settings, plugins) if weights is None else weights
     metrics = EngineMetrics(detailed=settings.instrumentation)
     pressure = settings.memory_pressure_threshold_percent / 100
-    # What calls back to a part that is made later finds it there: nothing runs before the engine starts.
-    pipeline = Pipeline(device, settings, plugins, lambda model: residency.free_for_run(model), timeouts, clock)
-    queues = pipeline.device.queue
+    served = Served(catalog, HubModels(settings, plugins, device, clock) if hub else None)
+    pipeline = Pipeline(device, settings, plugins, timeouts, clock)
+    queues, lost = pipeline.device.queue, pipeline.device.mark_lost
     registry = Registry(frozenset(map(listed_id, settings.pinned_models)), clock, timeouts)
     memory = DeviceMemoryMeter(device, plugins.device_probes, settings.memory_limit_bytes, faulty_probe)
     unloader = Unloader(queues, memory, metrics, timeouts)
     manager = make_manager(plugins, settings.memory_manager, MemoryLimits(pressure, settings.idle_evict_s))
     thread = MemoryThread(memory, timeouts.measure_s)
-    lost = pipeline.device.mark_lost
     residency = Residency(manager, thread, registry, unloader, metrics, lost, timeouts, clock)
     threads = compute_threads(cpu_budget())
     loader = Loader(settings, plugins, chain, device, threads, metrics, residency, timeouts, clock)
     lifecycle = Lifecycle(registry, loader, residency, unloader, Estimates(device), queues, metrics, timeouts, clock)
-    engine = Engine(
+
+    def look_here() -> dict[str, Sighting]:
+        return look(served.catalog.models(), chain.peeking(), plugins, device, timeouts.preview_s)
+
+    return Engine(
         device=device,
         metrics=metrics,
         admission=Admission(None if gated else settings.max_concurrent_requests),
@@ -91,25 +95,11 @@ def build_engine(
         residency=residency,
         lifecycle=lifecycle,
         rollout=Rollout(registry, lifecycle, clock),
-        preload=Preload(
-            settings.preload_models,
-            lambda: engine.catalog,
-            lambda name: engine.resolve(name, named=True),
-            lifecycle,
-            clock,
-        ),
-        sightings=Sightings(
-            lambda: look(engine.catalog.models(), chain.peeking(), plugins, device, timeouts.preview_s),
-            lambda models: engine.remember_here(models),
-            timeouts.sightings_fresh_s,
-            timeouts.first_look_s,
-            clock,
-        ),
+        preload=Preload(settings.preload_models, served, lifecycle, clock),
+        sightings=Sightings(look_here, served.remember_here, timeouts.sightings_fresh_s, timeouts.first_look_s, clock),
         installed=plugins,
-        catalog=catalog,
+        served=served,
         pressure=pressure,
         timeouts=timeouts,
         clock=clock,
-        hub=HubModels(settings, plugins, device, clock) if hub else None,
     )
-    return engine

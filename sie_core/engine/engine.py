@@ -10,10 +10,8 @@ from itertools import islice
 from typing import Any, cast
 
 from sie_core.catalog import Catalog
-from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.catalog.info import describe
 from sie_core.catalog.sightings import Sightings
-from sie_core.catalog.sources.hub_models import HubModels, with_found
 from sie_core.concurrency.leases import Lease
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import (
@@ -33,6 +31,7 @@ from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.asked import Asked
 from sie_core.engine.models.loaded import LoadedModel
 from sie_core.engine.models.record import Registry
+from sie_core.engine.models.served import Served
 from sie_core.engine.pipeline.pipeline import Pipeline
 from sie_core.engine.pipeline.tokenizing import Tokens
 from sie_core.engine.requests.admission import Admission, AnyRequest, waiting_for_load
@@ -70,19 +69,17 @@ class Engine:
     preload: Preload
     sightings: Sightings
     installed: PluginSet
-    # The snapshot in force.
-    catalog: Catalog
+    served: Served
     # The share of the device in use from which models are evicted.
     pressure: float
     timeouts: Timeouts
     clock: Callable[[], float]
-    # Finds models outside the catalog; None if only the catalog's are served.
-    hub: HubModels | None = None
     _note: str | None = None
 
     def __post_init__(self) -> None:
         self.every_option = self.installed.option_names()
-        self._adopt(self.catalog)
+        self.served.on_change(self._changed)
+        self.metrics.config_problems.set(len(self.catalog.problems))
         self.metrics.watch(
             lambda: self.admission.in_flight,
             self.pipeline.device.queue.queued,
@@ -92,7 +89,7 @@ class Engine:
 
     async def start(self) -> None:
         """Accept requests from now on, and load the models to preload; returns when each was tried once."""
-        self.pipeline.start()
+        self.pipeline.start(self.residency.free_for_run)
         self.sightings.again()
         await self.sightings.settled()
         self.admission.closed_because = None
@@ -100,12 +97,11 @@ class Engine:
         await self.preload.run()
 
     async def close(self) -> None:
-        """Stop everything: what is still in flight answers `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
+        """Stop everything: requests in flight answer `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
         self.admission.closed_because = "the engine is closed"
         self.preload.cancel()
         self.sightings.close()
-        if self.hub is not None:
-            self.hub.close()
+        self.served.close()
         self.residency.stop()
         self.pipeline.stop("the engine is closing")
         joined = await on_thread("sie-close", lambda: self.pipeline.close(self.timeouts.close_s))
@@ -116,38 +112,18 @@ class Engine:
         await self.lifecycle.close()
         self.residency.close()
 
+    @property
+    def catalog(self) -> Catalog:
+        """The snapshot in force."""
+        return self.served.catalog
+
     def follow(self, catalog: Catalog) -> None:
-        """Serve another snapshot from now on; models that are loaded are brought in line beside their requests."""
-        before = self.catalog
-        self._adopt(catalog if self.hub is None else with_found(catalog, self.hub.found))
-        catalog = self.catalog
-        self.preload.again(self.rollout.follow(before, catalog))
-        self.sightings.again()
-
-    async def resolve(self, model: str, *, named: bool = False) -> ResolvedModel:
-        """Find a model in the catalog, or else look it up; `named` is whether the operator names it, and not a client.
-
-        Raises:
-            InferenceError: As `Catalog.resolve` and `HubModels.find`.
-        """
-        try:
-            return self.catalog.resolve(model)
-        except InferenceError as error:
-            if error.code != "MODEL_NOT_FOUND" or self.hub is None:
-                raise
-            if await self.hub.find(listed_id(model), self.catalog, named=named) is None:
-                raise
-        if listed_id(model) not in self.catalog.entries:
-            self.follow(self.catalog)
-        return self.catalog.resolve(model)
+        """Serve another snapshot from now on; loaded models are rolled out while requests go on."""
+        self.served.follow(catalog)
 
     def pin(self, models: Iterable[str]) -> None:
         """Load these models and evict them no more; those pinned before by this call are let go."""
         self.preload.pin(models)
-
-    def remember_here(self, models: frozenset[str]) -> None:
-        """Take which models have their weights on this machine."""
-        self.catalog = replace(self.catalog, here=models)
 
     def note(self, problem: str | None) -> None:
         """Take why the catalog cannot be followed just now, for health and metrics; None once it can again."""
@@ -158,7 +134,7 @@ class Engine:
         """Answer `request`, or raise the `InferenceError` that says why not; a cancelled call drops its queued work."""
         model, outcome = "", "ok"
         try:
-            resolved = await self.resolve(request.model)
+            resolved = await self.served.resolve(request.model)
             model = resolved.id
             with self.admission.admitted():
                 return await self._answer(request, resolved)
@@ -176,7 +152,7 @@ class Engine:
         return cast("Tokens", await self._ask_tokenizer(request))
 
     async def decode(self, request: DecodeRequest) -> Sequence[str]:
-        """Write the texts of tokens; `INVALID_INPUT` where the model's family has no way back from tokens."""
+        """Decode tokens to texts; raises `INVALID_INPUT` if the model's family cannot decode."""
         return cast("Sequence[str]", await self._ask_tokenizer(request))
 
     async def load(self, model: str, lora: str | None = None) -> None:
@@ -186,7 +162,7 @@ class Engine:
             model: The model.
             lora: One of its LoRA adapters that is loaded too; raises as `Loras.acquire` does.
         """
-        resolved = await self.resolve(model)
+        resolved = await self.served.resolve(model)
         await self.lifecycle.load(resolved)
         if lora is not None:
             wait = LoadWait(LORA_WAIT_S)
@@ -196,7 +172,7 @@ class Engine:
                 of_lora.release()
 
     async def unload(self, model: str) -> bool:
-        """Unload a model once its requests are answered, for good unless it is pinned; False if it stays in use."""
+        """Unload a model once its requests are answered, permanently unless it is pinned; False if it stays in use."""
         resolved = self.catalog.resolve(model)
         unloaded = await self.lifecycle.unload(resolved, self.timeouts.asked_unload_s)
         self.preload.again({resolved.id})
@@ -229,7 +205,7 @@ class Engine:
         return [report.as_dict() for report in self.installed.reports_now()]
 
     def health(self) -> Health:
-        """Say what is wrong: with the device for liveness; also with preload and admission for readiness."""
+        """Report what is wrong: with the device for liveness; also with preload and admission for readiness."""
         live = self.pipeline.problem() or self.residency.problem()
         failing = self.pipeline.device.health.scheduler_problem()
         ready = live or self.admission.closed_because or self.preload.problem or failing
@@ -238,7 +214,7 @@ class Engine:
         return Health(live, ready, (*notes, *self.registry.failing(), *self.lifecycle.notes(), *self.pipeline.notes()))
 
     def status(self) -> EngineStatus:
-        """Tell the state of the device, of every queue, model and load; waits for nothing."""
+        """Report the state of the device, and of every queue, model and load; never waits."""
         cost, nbytes = self.pipeline.held()
         return EngineStatus(
             device=self.device,
@@ -253,9 +229,10 @@ class Engine:
             stages={**self.pipeline.stages(), "measure": self.residency.memory.status()},
         )
 
-    def _adopt(self, catalog: Catalog) -> None:
-        self.catalog = catalog
-        self.metrics.config_problems.set(len(catalog.problems))
+    def _changed(self, before: Catalog, after: Catalog) -> None:
+        self.metrics.config_problems.set(len(after.problems))
+        self.preload.again(self.rollout.follow(before, after))
+        self.sightings.again()
 
     def _describe(self, resolved: ResolvedModel) -> ModelInfo:
         record, seen = self.registry.known(resolved.id), self.sightings.of(resolved.id)
@@ -265,7 +242,7 @@ class Engine:
         return self.registry.described(describe(resolved, facts, self.installed.postprocessors, available=available))
 
     async def _ask_tokenizer(self, request: TokenizeRequest | DecodeRequest) -> Any:
-        resolved = await self.resolve(request.model)
+        resolved = await self.served.resolve(request.model)
         with self.admission.admitted():
             model, lease = await self._acquire(resolved, request)
             with lease:

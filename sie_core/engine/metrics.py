@@ -1,4 +1,4 @@
-"""Every metric of the engine, in a registry of its own."""
+"""Every metric of the engine, in a separate registry."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sie_core.contracts import Batch, DeviceMemory, InferenceError, InferenceReply, QueuedRequest, QueuedUnit
 
+# Upper bounds of the buckets of histograms: of seconds, and of the cost units of a batch.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _COSTS = (1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 # Each has its `_ms` in a reply's timing.
 _STAGES = ("tokenization", "queue", "inference", "postprocessing", "total")
+# The same of measured over predicted seconds, and of the units or requests of a batch.
 _RATIOS = (0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 2, 4)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _REQUEST: Callable[[QueuedUnit], QueuedRequest] = attrgetter("request")
@@ -96,7 +98,7 @@ class EngineMetrics:
         self._queued_cost = gauge("sie_queue_cost", "Cost units queued for the device.")
 
     def measured(self, memory: DeviceMemory) -> None:
-        """Show the memory of the device as it was just measured."""
+        """Publish a new measurement of the device's memory."""
         self._memory_used.set(memory.used)
         self._memory_total.set(memory.total)
 

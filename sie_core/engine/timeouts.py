@@ -20,30 +20,30 @@ class Timeouts:
     stage_s: float = 300.0
     # Longest predicted run of a batch on a CPU in seconds, unless `SIE_MAX_BATCH_MS` is set; None for no limit.
     cpu_batch_s: float | None = 0.25
-    # How long a load waits until nobody uses a model it evicts; then another is chosen.
+    # How long a load waits until a model to evict is unused; then another is chosen.
     drain_s: float = 30.0
-    # How long a load waits for room at all.
+    # How long a load waits for room in total.
     room_s: float = 60.0
-    # How long a load waits at least before the memory manager is asked again: each time the device is measured.
+    # Least pause before the memory manager is asked again for a load: each time the device is measured.
     ask_again_s: float = 0.02
-    # How much later than they were told clients come back: one is not exact, and a request takes a while to arrive.
+    # Seconds by which clients come back late: they are inexact, and a request takes a while to arrive.
     return_s: float = 0.5
-    # How long after its load a model is kept at most for clients that were told to come back: they may never do so.
+    # Longest time after its load that a model is kept for clients that were asked to retry: they may never do so.
     longest_return_s: float = 2.0
-    # How long a load may work on the device before it counts as hung: nothing else can be loaded meanwhile.
+    # Seconds of work on the device after which a load counts as hung: nothing else can be loaded until it ends.
     load_s: float = 600.0
     # How long measuring the device, or freeing its caches, may take: a driver that hangs must not hold up loads.
     measure_s: float = 10.0
-    # How often memory and idle models are looked at with no load waiting.
+    # Interval of looks at memory and idle models while no load waits.
     monitor_s: float = 1.0
-    # How often garbage is collected at most: a pass over a large process stops it for a tenth of a second.
+    # Least interval of garbage collections: a pass over a large process stops it for a tenth of a second.
     collect_again_s: float = 1.0
-    # How long other models are spared after one was evicted because batches lacked memory: a batch that can never fit
+    # How long other models are spared after an eviction because batches ran out of memory: a batch that can never fit
     # must not empty the device.
     spare_s: float = 30.0
-    # How long an adapter may take to unload; beyond it its thread is left behind, and nobody waits for it.
+    # How long an adapter may take to unload; afterwards its thread is left behind.
     unload_s: float = 30.0
-    # How long a close waits for adapters to unload; the process ends anyway, and frees what they hold.
+    # How long a close waits for adapters to unload; the process ends anyway, which frees their memory.
     close_unload_s: float = 5.0
     # How long a requested unload waits until the model is unused.
     asked_unload_s: float = 60.0
@@ -52,13 +52,13 @@ class Timeouts:
     # How long a fetch may report no progress before `/health` mentions it: hashing a large file takes minutes, and
     # another process may be fetching the same weights.
     fetch_s: float = 300.0
-    # How long until a transient failure of a load is tried again; it doubles with each attempt, up to the longest.
+    # Pause before a transient failure of a load is retried; it doubles with each attempt, up to the longest.
     cooldown_s: Mapping[LoadFailure, float] = field(
         default_factory=lambda: {"OOM": 60.0, "NETWORK": 30.0, "TIMEOUT": 30.0, "STORAGE": 60.0, "UNKNOWN": 600.0}
     )
     longest_cooldown_s: float = 1800.0
-    # How long until a request tries a permanent failure again. The operator may have fixed it, and should not have to
-    # restart the server with all its other models.
+    # Pause before a request retries a permanent failure. The operator may have fixed it, and should not have to restart
+    # the server with all its other models.
     permanent_cooldown_s: float = 600.0
     # How long a failed load of a LoRA adapter is cached, so that repeated requests for a missing adapter do not hit the
     # store. Retryable failures are cached for their Retry-After.
@@ -69,11 +69,11 @@ class Timeouts:
     # How long an eviction of a LoRA adapter waits for the threads that answered the last requests to drop their
     # references.
     lora_references_s: float = 1.0
-    # How long the result of a look at the weights here is used. Other processes add and remove weights, without notice.
+    # How long the result of a look for local weights is used. Other processes add and remove weights, without notice.
     sightings_fresh_s: float = 5.0
     # How long a look waits for a family to describe a model that is not loaded.
     preview_s: float = PREVIEW_LIMIT_S
-    # How long readiness waits for the first look at most: a disk may hang.
+    # How long readiness waits at most for the first look: a disk may hang.
     first_look_s: float = 30.0
 
 

@@ -16,7 +16,7 @@ def make_manager(plugins: PluginSet, name: str, limits: MemoryLimits) -> Checked
     """Make the memory manager that `SIE_MEMORY_MANAGER` chose.
 
     Raises:
-        PluginError: There is none of that name, or it cannot be made.
+        PluginError: The name is unknown, or the manager cannot be created.
     """
     factory = plugins.memory_manager(name)
     try:
@@ -42,7 +42,7 @@ class CheckedManager:
         self._report = report
 
     def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
-        """Choose what to do before a load; where the manager cannot say, load."""
+        """Choose what to do before a load; if the manager fails, load."""
         try:
             room = self._manager.make_room(wanted, memory, models, now)
             if not isinstance(room, Room):
@@ -64,7 +64,7 @@ class CheckedManager:
             return ()
 
     def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
-        """Choose what to unload because an allocation failed; None for none."""
+        """Choose what to unload after a failed allocation; None for none."""
         try:
             chosen = self._manager.out_of_memory(memory, models, now)
             self._known(() if chosen is None else (chosen,), models)

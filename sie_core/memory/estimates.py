@@ -1,4 +1,4 @@
-"""Estimates what a load will take of the device's memory, and keeps what it took."""
+"""Estimates the device memory of a load, and remembers what it took."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sie_core.contracts import Device, ModelCard, ResolvedModel
 from sie_core.memory.weights import weight_bytes
 
 # The most that a load plausibly takes, as a multiple of its weights. Growth beyond it includes imported libraries, or
-# what batches allocated meanwhile.
+# allocations by batches.
 MOST_GROWTH = 1.5
 # Growth that is plausible for a model of any size: buffers, tokenizers.
 SMALL_BYTES = 64 << 20
@@ -26,16 +26,18 @@ class Estimates:
     """The memory that the models of one device take, in bytes: estimated before each load, measured by it.
 
     Args:
-        device: Where they are loaded. On a CPU floating-point weights are estimated as float32.
+        device: Device of the load. On a CPU floating-point weights are estimated as float32.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # By id; it counts for the very config it was measured with.
+        # By id; it counts only for the config with which it was measured.
         self._measured: dict[str, tuple[ResolvedModel, int]] = {}
 
     def before(self, model: ResolvedModel, card: ModelCard | None, precision: str) -> Need:
-        """Estimate a load: its last measurement, else the tensors of its files, else the largest of any model."""
+        """Estimate a load: by its last measurement, otherwise by the tensors of its files, otherwise by the largest of
+        any model.
+        """
         if (measured := self._of(model)) is not None:
             return Need(measured, True)
         if card is None:
@@ -47,7 +49,7 @@ class Estimates:
         """Record how much a load took; return the bytes of the model.
 
         Args:
-            model: The model, as it was loaded.
+            model: The loaded model.
             grown: Growth of the device's use in bytes; None if the probe cannot tell.
             weights: Bytes of the weights from the adapter's facts; 0 if unknown.
             need: The estimate before the load.

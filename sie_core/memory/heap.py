@@ -30,8 +30,8 @@ def trim_heap() -> None:
 def settle_heap() -> None:
     """After a load: make its objects old ones, which Python's garbage collection seldom looks at, and `trim_heap`.
 
-    The first load imports libraries with hundreds of thousands of objects. The next pass over young ones would look at
-    all of them, and stop everything for 200 ms while requests are served.
+    The first load imports libraries with hundreds of thousands of objects. The next pass over young objects would visit
+    all of them, and stop every request for 200 ms.
     """
     gc.collect(1)
     trim_heap()

@@ -8,13 +8,15 @@ from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, Room
 from sie_core.memory.neighbours import is_theirs
 
 ASK_AGAIN_S = 0.05
-"""How long a waiting load pauses before the manager is asked again: a model that must stay may be used no more."""
+"""Seconds between two questions to the manager while a load waits: a model that must stay may become unused."""
 IDLE_SHARE = 0.25
 """An unused model may be evicted after this share of the time for which a used one must stay."""
 GROW_S = 2.0
 """Seconds between two loads while other processes alone push the device above the threshold."""
 UNUSED_S = 60.0
-"""How long a model must be unused to go for what other processes hold: one that comes back would go again."""
+"""Seconds a model must be unused to be evicted because of other processes' memory: a model that is soon used again
+would be evicted again.
+"""
 
 
 class LeastRecentlyUsed:
@@ -88,7 +90,7 @@ class LeastRecentlyUsed:
         return between if least <= between else memory.total
 
     def _slowly(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
-        """Let a load go ahead; beside other processes that hold much, a while after the last one."""
+        """Let a load go ahead; while other processes hold much, only some time after the last one."""
         newest = max((model.loaded_at for model in models), default=-GROW_S)
         left_s = newest + GROW_S - now
         slow = left_s > 0 and is_theirs(memory, self._limits.pressure, wanted)
@@ -101,7 +103,7 @@ class LeastRecentlyUsed:
         return not model.pinned and not model.uses and self._stayed(model) <= now
 
     def _stayed(self, model: HeldModel) -> float:
-        """Return when a model has stayed as long as it must, if it is not used meanwhile."""
+        """Return the time until which a model must stay, if it is not used again."""
         stay_s = min(model.load_s, self._longest_stay_s)
         idle = float("inf") if model.uses else max(model.last_used, model.loaded_at) + IDLE_SHARE * stay_s
         return max(model.kept_until, min(model.loaded_at + stay_s, idle))
@@ -118,7 +120,7 @@ def _worth_it(models: Sequence[HeldModel]) -> Sequence[HeldModel]:
 
 
 def _needed(models: Sequence[HeldModel], lacking: int) -> Sequence[HeldModel]:
-    """Take models in order until they free `lacking` bytes, then drop those that are not needed for it."""
+    """Take models in order until they free `lacking` bytes, then drop those that are not needed."""
     taken: list[HeldModel] = []
     for model in models:
         if lacking <= 0:

@@ -28,9 +28,9 @@ class DeviceMemoryMeter:
 
     Args:
         device: The device.
-        probes: The registered ones; that of the device's kind measures.
+        probes: The registered probes; the one of the device's kind measures.
         limit: The operator's limit, in bytes; the device counts as no larger.
-        report: Called when a probe fails, with its kind, what it did and the exception.
+        report: Called when a probe fails, with its kind, its fault and the exception.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class DeviceMemoryMeter:
         self.free_caches()
 
     def free_caches(self) -> None:
-        """Free what the device's library and the C library keep for later use."""
+        """Free the caches of the device's library and of the C library."""
         trim_heap()
         try:
             self._probe.free_caches(self._device)
@@ -80,11 +80,11 @@ class DeviceMemoryMeter:
 
 
 class MemoryThread:
-    """Calls a meter on a thread of its own, because a driver may hang. Used on the event loop.
+    """Calls a meter on a separate thread, because a driver may hang. Used on the event loop.
 
     Args:
         meter: Measures the device.
-        limit_s: How long a call may take.
+        limit_s: Upper bound on a call in seconds.
     """
 
     def __init__(self, meter: DeviceMemoryMeter, limit_s: float) -> None:
@@ -107,7 +107,7 @@ class MemoryThread:
         return StageStatus(self._thread.waiting, self._thread.at_work)
 
     async def measure(self) -> DeviceMemory:
-        """Measure now; `UNKNOWN` where the driver hangs."""
+        """Measure now; returns `UNKNOWN` if the driver hangs."""
         return await self._call(self._meter.measure) or UNKNOWN
 
     async def collect(self) -> None:
@@ -115,7 +115,7 @@ class MemoryThread:
         await self._call(self._meter.collect)
 
     async def free_caches(self) -> None:
-        """Free what the device's library and the C library keep for later use."""
+        """Free the caches of the device's library and of the C library."""
         await self._call(self._meter.free_caches)
 
     async def _call(self, call: Callable[[], Result]) -> Result | None:

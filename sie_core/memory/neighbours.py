@@ -1,4 +1,4 @@
-"""Memory that other processes hold: unloading models does not bring it back."""
+"""Memory of other processes: unloading models does not free it."""
 
 from __future__ import annotations
 

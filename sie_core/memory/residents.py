@@ -21,7 +21,7 @@ OVERDUE_SHARE = 0.25
 class Resident:
     """A loaded model or LoRA adapter, which holds the device's memory."""
 
-    # As a memory manager sees it.
+    # The resident as a memory manager sees it.
     held: HeldModel
     # Called with seconds: evicts it once it has no lease; False if one is still held then.
     evict: Callable[[float], Awaitable[bool]]
@@ -41,19 +41,19 @@ class Load:
     # Seconds of work on the device.
     expected_s: float
     at_work_since: float | None = None
-    # Whether no other load has been at work on the device at the same time.
+    # Whether no other load has worked on the device at the same time.
     alone: bool = True
 
 
 class Loads:
-    """The loads under way on one device: those that wait for their turn or for room, and those at work."""
+    """The current loads on one device: those that wait for their turn or for room, and those working on the device."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._loads: list[Load] = []
         # Seconds that loads wait for room once it is their turn, as a moving mean.
         self._room_s = 0.0
-        # Bytes that the loads at work are expected to take.
+        # Bytes that the working loads are expected to take.
         self.reserved = 0
 
     @contextmanager
@@ -68,7 +68,7 @@ class Loads:
 
     @contextmanager
     def at_work(self, load: Load, expected_bytes: int) -> Iterator[None]:
-        """List a queued load as at work on the device, and reserve its bytes."""
+        """List a queued load as working on the device, and reserve its bytes."""
         if others := [each for each in self._loads if each.at_work_since is not None]:
             for each in (load, *others):
                 each.alone = False
@@ -80,7 +80,7 @@ class Loads:
             self.reserved -= expected_bytes
 
     def found_room(self, load: Load, waited_s: float) -> None:
-        """Learn how long a load waited for room once it was its turn.
+        """Learn how long a load waited for room after its turn had come.
 
         The wait counts up to the time that the load takes. Longer waits are not learned: they come from clients that
         were asked to retry too late, and learning them would delay the next clients even more.
@@ -88,7 +88,7 @@ class Loads:
         self._room_s += ROOM_SHARE * (min(waited_s, load.expected_s) - self._room_s)
 
     def turn_s(self, who: str) -> float:
-        """Predict in how many seconds a load is at work: after those before it, all if it is not listed."""
+        """Predict the seconds until a load is at work: after those before it, after all if it is not listed."""
         left_s, now = self._room_s, self._clock()
         for each in takewhile(lambda each: each.who != who, self._loads):
             if each.at_work_since is None:

@@ -1,4 +1,4 @@
-"""Discovery of plugins into a `PluginSet`: a value that is passed in where it is needed, with a report for each plugin.
+"""Discovery of plugins into a `PluginSet`: a value passed to its users, with a report for each plugin.
 
 Importing this package loads no plugin, and discovery imports no model library.
 """

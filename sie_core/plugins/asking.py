@@ -19,7 +19,7 @@ from sie_core.plugins.faults import told
 from sie_core.plugins.registration import REGISTRATIONS, Malformed, read
 
 Registered = Mapping[str, Sequence[tuple[str, Any]]]
-"""By hook: pairs of a name and the object registered under it."""
+"""Keyed by hook: pairs of a name and the object registered under it."""
 
 logger = logging.getLogger("sie_core.plugins.hooks")
 
@@ -33,7 +33,7 @@ def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) 
 
     Args:
         load: Returns the plugin, usually by importing it.
-        module: What its entry point names, for messages.
+        module: Target of its entry point, for messages.
         who: The plugin's name for the log.
         trace: Log every hook call.
 

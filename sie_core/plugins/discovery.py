@@ -67,8 +67,8 @@ def discover(settings: Settings, builtins: Iterable[object] = ()) -> PluginSet:
         builtins: Plugin modules that need no entry point, e.g. `sie_core.defaults.BUILTINS`; they come first.
 
     Raises:
-        PluginError: Two plugins claim one name, a setting names a plugin that is not there, a built-in is broken, or
-            any plugin is and `SIE_STRICT_PLUGINS` is set.
+        PluginError: Two plugins claim one name, a setting names an unknown plugin, a built-in is broken, or any plugin
+            is and `SIE_STRICT_PLUGINS` is set.
     """
     candidates = [_builtin(module) for module in builtins] + _installed()
     _check_names(settings, candidates)

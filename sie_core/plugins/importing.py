@@ -20,9 +20,9 @@ from sie_core.settings import Settings
 log = logging.getLogger("sie_core.plugins")
 
 SLOW_S = 1.0
-"""From when a slow import is logged: every start and every command waits for it."""
+"""Seconds after which a slow import is logged: every start and every command waits for it."""
 HUNG_S = 10.0
-"""From when an import that has not returned yet is logged."""
+"""Seconds after which an import that has not returned yet is logged."""
 FOLDER = "sie-starts"
 
 
@@ -97,7 +97,7 @@ def _folder(settings: Settings) -> Path | None:
 
 
 def _is_running(process: str) -> bool:
-    """Whether another process of that number runs. In a container the process before this one had the same number."""
+    """Whether another process of that number runs. In a container the previous process had the same number."""
     try:
         os.kill(int(process), 0)
     except PermissionError:

@@ -88,7 +88,7 @@ class PluginSet:
 
     @property
     def other_weights(self) -> tuple[str, ...]:
-        """Patterns of the files with weights, beside safetensors, that some family reads."""
+        """Patterns of weight files other than safetensors that some family reads."""
         patterns = {pattern for family in self.families.values() for pattern in family.weights}
         return tuple(sorted(patterns.difference(SAFETENSORS)))
 
@@ -118,8 +118,8 @@ class PluginSet:
         Args:
             hook: The hook that registered it.
             name: Its name within that hook.
-            problem: What it did, as in "raised KeyError"; fit for a client.
-            error: What it raised; the text is for the log and the plugin's report only.
+            problem: Its fault, as in "raised KeyError"; fit for a client.
+            error: The exception; its text is for the log and the plugin's report only.
         """
         what = f"the {REGISTRATIONS[hook].noun} {name!r}"
         owner = next((report for report in self.reports if name in report.registers.get(hook, ())), None)
@@ -130,7 +130,8 @@ class PluginSet:
         """Return the scheduler that `SIE_SCHEDULER` names.
 
         Raises:
-            PluginError: No plugin registered it; names those that are, and the broken plugins that may have had it.
+            PluginError: No plugin registered it; names the registered ones, and the broken plugins that may have had
+            it.
         """
         return self._chosen(self.schedulers, "SIE_SCHEDULER", name, "scheduler")
 
@@ -138,7 +139,8 @@ class PluginSet:
         """Return the memory manager that `SIE_MEMORY_MANAGER` names.
 
         Raises:
-            PluginError: No plugin registered it; names those that are, and the broken plugins that may have had it.
+            PluginError: No plugin registered it; names the registered ones, and the broken plugins that may have had
+            it.
         """
         return self._chosen(self.memory_managers, "SIE_MEMORY_MANAGER", name, "memory manager")
 

@@ -51,13 +51,13 @@ def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]
 def open_store_or_folder(
     variable: str, place: str, stores: Mapping[str, ObjectStoreFactory], *, durable: bool = True
 ) -> ObjectStore:
-    """Open the store of a setting that may name a local folder too. Asks nothing of it.
+    """Open the store of a setting that may name a local folder too. Makes no request to it.
 
     Args:
         variable: The setting.
         place: A URL, or the path of a folder, which need not be there yet.
         stores: By scheme.
-        durable: Whether what is written into a folder must outlast a power cut.
+        durable: Whether writes into a folder must survive a power cut.
 
     Raises:
         PluginError: As `open_store`, or the path is no folder's.
@@ -110,7 +110,7 @@ class CheckedStore:
             return _version(self._store.create(key, data))
 
     def replace(self, key: str, data: bytes, version: str) -> str:
-        """Store a small object in place of a version of it."""
+        """Replace one version of a small object."""
         with self._typed("replace"):
             return _version(self._store.replace(key, data, version))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
 STDOUT, STDERR = 1, 2
+"""The file descriptors of POSIX."""
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """How the results of one hook are checked and stored."""
+    """The rules for checking and storing the results of one hook."""
 
     field: str
     """The field of `PluginSet` that holds them."""

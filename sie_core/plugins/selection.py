@@ -12,15 +12,15 @@ OF_EVERY_FAMILY = frozenset({"auto", "sdpa", "eager"})
 # Values of `SIE_RUNNER` that name no runner.
 RUNNER_CHOICES = ("auto", "priority")
 
-# Called with the kind of a probe, what it did wrong and the exception; the probe is passed over.
+# Called with the kind of a probe, its fault and the exception; the probe is skipped.
 Report = Callable[[str, str, Exception], object]
 
 
 def choose_device(wanted: str, probes: Sequence[DeviceProbe], report: Report) -> Device:
-    """Return the device that `auto`, `kind` or `kind:index` names, or raise `PluginError` with what was found."""
+    """Return the device that `auto`, `kind` or `kind:index` names, or raise `PluginError` listing the found ones."""
     kind, _, index = wanted.partition(":")
     found: list[Device] = []
-    # `auto` is the first device of the highest priority that has any; a kind alone is its first.
+    # `auto` is the first device of the highest priority that has any; a kind without an index is its first.
     for probe in sorted(probes, key=lambda probe: (-probe.priority, probe.kind)):
         if wanted == "auto" or probe.kind == kind:
             found += _ask(probe, report)

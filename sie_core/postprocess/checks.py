@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sie_core.contracts import InferenceError, ItemOutput, OutputType, SparseVector
 
 PART = 1 << 16
-"""Numbers that are looked at together."""
+"""Numbers checked at a time."""
 
 
 def require_form(output: ItemOutput, dims: Mapping[OutputType, int], where: str, whose: str = "the adapter's") -> None:
@@ -20,8 +20,8 @@ def require_form(output: ItemOutput, dims: Mapping[OutputType, int], where: str,
 
     Args:
         output: The output of an adapter or a converter.
-        dims: The dimensions of each output; one that is not named may have any number.
-        where: Its item, for messages.
+        dims: Expected dimensions of each output; an unnamed output may have any number.
+        where: Name of its item, for messages.
         whose: Its origin, for messages.
 
     Raises:
@@ -53,7 +53,7 @@ def require_finite(output: ItemOutput, where: str) -> None:
 
 
 def all_finite(values: NDArray[Any]) -> bool:
-    """Whether no number is NaN or infinite; many are looked at in parts, which leave the others their cache."""
+    """Whether no number is NaN or infinite; many are checked in parts, which leaves the cache to others."""
     if values.size <= PART:
         return bool(np.isfinite(values).all())
     rows = max(1, PART * len(values) // values.size)

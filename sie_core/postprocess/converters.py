@@ -1,4 +1,4 @@
-"""Derived outputs: the converters of a model's profiles, and which of them a request needs."""
+"""Derived outputs: the converters of a model's profiles, and the ones that a request needs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from sie_core.contracts import (
 from sie_core.postprocess import require_form
 
 Report = Callable[[str, str, BaseException], object]
-"""Called with the name of a postprocessor, what it did wrong and the exception."""
+"""Called with the name of a postprocessor, its fault and the exception."""
 
 
 class ConverterFailed(ValueError):
-    """A postprocessor failed for a reason of its own; the text is fit for a client."""
+    """A postprocessor itself failed; the text is fit for a client."""
 
 
 class Converters:
     """The converters of one model's profiles, each made once. Used on one thread at a time.
 
     Args:
-        postprocessors: The registered ones; those whose source the model gives are kept.
+        postprocessors: The registered ones; those whose source the model gives are used.
         dims: The model's outputs and their dimensions.
         report: Called when a postprocessor fails.
     """
@@ -159,7 +159,7 @@ def needed(
 
     Raises:
         InvalidInput: One cannot be made, or the request turns one on without asking for its target.
-        InferenceError: `INFERENCE_ERROR`: a postprocessor failed for a reason of its own.
+        InferenceError: `INFERENCE_ERROR`: a postprocessor itself failed.
     """
     found: dict[OutputType, Converter] = {}
     for target, each in by_target(model, options).items():

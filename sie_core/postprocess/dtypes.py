@@ -45,7 +45,7 @@ def _uint8(rows: NDArray[np.float32]) -> NDArray[Any]:
 
 
 def _binary(rows: NDArray[np.float32]) -> NDArray[Any]:
-    """Keep one bit a dimension, set where it is above zero; the first dimension is the highest bit."""
+    """Keep one bit per dimension, set if it is above zero; the first dimension is the highest bit."""
     return np.packbits(rows > 0, axis=-1)
 
 

@@ -18,10 +18,10 @@ def encode_item(
 ) -> bytes:
     """Cast the outputs of `items[item]` to `dtype` and pack them as one msgpack map.
 
-    The map has `id` and `truncated` only where given. `dims` counts dimensions, not bytes, for packed bits too.
+    The map has `id` and `truncated` only if given. `dims` counts dimensions, not bytes, for packed bits too.
 
     Raises:
-        InferenceError: `NON_FINITE_OUTPUT`, where a value is beyond the dtype's range.
+        InferenceError: `NON_FINITE_OUTPUT`, if a value is beyond the dtype's range.
     """
     fields: dict[str, Any] = {}
     if item_id is not None:

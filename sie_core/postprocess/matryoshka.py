@@ -1,8 +1,8 @@
 """Shortens a dense vector to a Matryoshka size.
 
-Kusupati et al., "Matryoshka Representation Learning" (arXiv 2205.13147): the first dimensions are an embedding of their
-own. As in sentence-transformers' `encode(truncate_dim=…, normalize_embeddings=…)`, the cut comes after the model's own
-normalisation, and a vector of unit length is brought back to it.
+Kusupati et al., "Matryoshka Representation Learning" (arXiv 2205.13147): the first dimensions are an embedding
+themselves. As in sentence-transformers' `encode(truncate_dim=…, normalize_embeddings=…)`, the cut comes after the
+model's own normalisation, and a vector of unit length is brought back to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How large a reply will be, told by its vectors before they are computed; one beyond its limit is refused."""
+"""Predicts the size of a reply from its vectors before they are computed; a reply beyond its limit is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sie_core.postprocess.plan import OutputPlan
 ITEM_BYTES: Final = 100
 """Bytes of an item in addition to its values: keys, dims, dtype."""
 SPARE_TOKENS: Final = 64
-"""Tokens that a text may have beyond its bytes: prompts, special tokens, those that a query is filled up with."""
+"""Tokens that a text may have beyond its bytes: prompts, special tokens, the expansion of a query."""
 SPARSE_AS_TEXT: Final = 2.5
 """Characters of JSON for a byte of a sparse vector: an index of four is about seven digits, a float of four twelve."""
 EXTRACTION_AS_TEXT: Final = 1.25
@@ -38,7 +38,7 @@ class ReplySize:
         self._request, self._task, self._plan, self._facts = request, task, plan, facts
         self._most = inf if request.reply.most_bytes is None else request.reply.most_bytes
         self._outputs = plan.output_types if task.operation == "encode" else ()
-        # Bytes: of what is known at once, of one vector of a multi-vector, of those expected, of what is encoded.
+        # Bytes: known at once, of one vector of a multi-vector, expected, encoded.
         self._known = self._vector = self._expected = self._encoded = 0.0
 
     def check(self) -> bool:
@@ -70,7 +70,7 @@ class ReplySize:
             self._require(self._known + self._expected)
 
     def forget(self) -> None:
-        """Expect the units again: those so far were made to be counted alone."""
+        """Expect the units again: the earlier ones were made only to be counted."""
         self._expected = 0.0
 
     def encoded(self, size: int) -> None:

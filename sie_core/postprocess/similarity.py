@@ -50,7 +50,8 @@ class Comparison:
         self._by = by
         self._lock = threading.Lock()
         self._query: ItemOutput | None = None
-        # Documents that were there before the query. Others are dropped at once: a thousand multi-vectors are large.
+        # Documents that were there before the query. Other outputs are dropped at once: a thousand multi-vectors are
+        # large.
         self._waiting: dict[int, ItemOutput] = {}
 
     def add(self, item: int | None, output: ItemOutput) -> dict[int, float]:
@@ -63,7 +64,7 @@ class Comparison:
             else:
                 compared = {item: output}
             query = self._query
-        # Without a query there is nothing in it.
+        # Without a query there is nothing to compare.
         return {item: similarity(query, each, self._name, self._by) for item, each in compared.items() if query}
 
 

@@ -1,4 +1,4 @@
-"""The commands by which a newcomer asks a model that is here."""
+"""Commands for a first request to a model that is here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sie_core.contracts import ModelInfo
 from sie_core.serving.announcement import Announcement
 
 MOST_TOLD = 3
-"""Models that are told of."""
+"""Models that are mentioned."""
 
 
 def announcement(url: str, known: Iterable[ModelInfo], default: str, *, needs_token: bool) -> Announcement:
@@ -42,7 +42,7 @@ def _command(url: str, model: ModelInfo, needs_token: bool) -> str | None:
         return None
     path, body = call
     token = ' -H "Authorization: Bearer $SIE_API_KEY"' if needs_token else ""
-    # In ASCII: a shell may have another idea of the rest of an id than the server.
+    # In ASCII: a shell may encode the rest of an id differently from the server.
     return (
         f"curl {url}{path} -H 'Content-Type: application/json'{token} \\\n"
         f"  -d {shlex.quote(json.dumps({'model': model.id, **body}))}"

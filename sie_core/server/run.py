@@ -32,7 +32,7 @@ log = logging.getLogger("sie_core.server")
 
 OnReady = Callable[[Announcement], None]
 MOST_LOOKED_AT = 200
-"""Models among which those to tell of are looked for: there may be thousands."""
+"""Models among which to look for the mentioned ones: there may be thousands."""
 
 
 def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda told: None) -> None:
@@ -41,13 +41,13 @@ def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda tol
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        on_ready: Called with what to tell once new requests are welcome, with every model to preload loaded.
+        on_ready: Called with the announcement once new requests are welcome, with every model to preload loaded.
 
     Raises:
         ListenError: The address cannot be listened on.
         PluginError: Something chosen by a setting is not installed.
-        SettingsError: The models folder cannot be read, a setting names what is not there, or no folder for temporary
-            files can be written to.
+        SettingsError: The models folder cannot be read, a setting names something unknown, or no temporary folder is
+            writable.
     """
     require_temporary_folder()
     collect_seldom()

@@ -17,7 +17,8 @@ objects alone cost a gateway an eighth of its CPU. Reference counts free what re
 
 ARENA_MAX: Final = 4
 """glibc's arenas. Each keeps up to 64 MB of freed memory, and without a bound there are eight a core."""
-_M_ARENA_MAX: Final = -8  # of glibc's malloc.h
+_M_ARENA_MAX: Final = -8
+"""The number of this option in glibc's malloc.h."""
 
 
 def collect_seldom() -> None:

@@ -26,8 +26,11 @@ LEFT_S = 3600.0
 TRIES = 200
 """How often an object is tried to be replaced while others try too. Time would run while a process is stopped."""
 _CHUNK = 8 * 2**20
+"""Bytes of a file that are copied at a time."""
 _FIRST_PAUSE_S = 0.001
+"""Seconds that a second try to replace an object waits at most; each further one may wait twice as long."""
 _LONGEST_PAUSE_S = 0.05
+"""Seconds that any further try waits at most."""
 
 
 class FolderStore:

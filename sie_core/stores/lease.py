@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from sie_core.contracts import ObjectStore, ObjectStoreError, VersionedObject
 
 LASTS_S = 10.0
+"""Seconds that a lease lasts unless its holder renews it."""
 LONGEST_S = 3600.0
+"""Seconds that a lease may last at most; a record that states more is damaged."""
 
 
 class LeaseLost(Exception):

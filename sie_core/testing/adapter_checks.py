@@ -235,7 +235,7 @@ def _keys_with(model: LoadedModel, item: Item, option: Option, task: Task) -> It
 
 
 def _values(option: Option) -> list[Any]:
-    """Give a few allowed values of an option."""
+    """Return a few allowed values of an option."""
     if option.choices:
         return list(option.choices)[:3]
     kinds = option.type if isinstance(option.type, tuple) else (option.type,)
@@ -273,7 +273,7 @@ def _refusal(model: LoadedModel, items: Items, task: Task, what: str) -> Invalid
 
 
 def long_texts_are_cut_and_say_so(model: LoadedModel, items: Items) -> None:
-    """A text beyond the limit is cut to it and reported, or refused where the request says so.
+    """A text beyond the limit is cut to it and reported, or refused if the request says so.
 
     A text that `extract` reads in windows is not cut.
     """

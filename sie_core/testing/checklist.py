@@ -1,6 +1,6 @@
 """Lists everything a distribution registers and the checks each part of it must pass.
 
-A part is checked by its contract alone, so the author writes one line for however many parts there are.
+A part is checked by its contract alone, so the author writes one line for any number of parts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Check:
     part: str
     name: str
     run: Callable[[], None]
-    """Raises AssertionError where the part fails it."""
+    """Raises AssertionError if the part fails it."""
 
     def __str__(self) -> str:
         return f"{self.part}: {self.name}"
@@ -89,7 +89,7 @@ def checks_of(
 def conformance(distribution: str, **arguments: Any) -> Callable[..., None]:
     """Make a pytest test function of all checks of a distribution: `test_conformance = conformance("my-plugin")`.
 
-    Takes the arguments of `checks_of`; every check is a test of its own.
+    Takes the arguments of `checks_of`; every check is a separate test.
     """
     import pytest
 
@@ -151,7 +151,7 @@ class _Kit:
         families = {name for report in reports for name in report.registers.get("sie_model_families", ())}
         for resolved in build_catalog(self.settings, self.plugins).models():
             config = resolved.config
-            # A folder of weights that no config names has no file of its own to be its source.
+            # A folder of weights without a config has no file to be its source.
             places = (config.source, config.weights_path or "")
             if any(each.startswith(folders) for each in places) and self._family(resolved) in families:
                 yield resolved.id
@@ -216,7 +216,7 @@ def _no_model(distribution: str) -> None:
 
 
 def discovery_stays_light(reports: Sequence[PluginReport]) -> None:
-    """Importing the plugins and calling their hooks, in a process of its own, loads no model library."""
+    """Importing the plugins and calling their hooks, in a separate process, loads no model library."""
     modules = [report.module for report in reports]
     code = (
         "import sys; from pkgutil import resolve_name; from sie_core.plugins.asking import ask; "

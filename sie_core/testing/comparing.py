@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sie_core.contracts import Adapter, Item, ItemOutput, Task, Unit
 
 TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
-"""How far a value may move with its company in the batch, for values about 1, by the precision computed in."""
+"""Tolerated difference of a value around 1 between batches, by precision."""
 
 
 def answer_shared(adapter: Adapter, items: Sequence[Item], task: Task) -> list[ItemOutput]:
@@ -56,7 +56,7 @@ def _combined(adapter: Adapter, units: Sequence[Unit], outputs: Sequence[ItemOut
 
 
 def arrays(output: ItemOutput) -> dict[str, NDArray[np.float32]]:
-    """Give every array of an output by name; a sparse vector's indices and values are two."""
+    """Return every array of an output by name; a sparse vector has two, indices and values."""
     found: dict[str, NDArray[np.float32]] = {}
     if output.dense is not None:
         found["dense"] = output.dense
@@ -83,7 +83,7 @@ def distance(one: ItemOutput, other: ItemOutput) -> float:
 
 
 def _scored(output: ItemOutput) -> dict[Hashable, float]:
-    """Give every score of an output by what it is the score of."""
+    """Return every score of an output by its subject."""
     found: dict[Hashable, float] = {} if output.score is None else {"score": output.score}
     for name in ("entities", "relations", "classifications", "objects"):
         for each in getattr(output, name) or ():

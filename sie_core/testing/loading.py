@@ -72,7 +72,7 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
     """Load `model` on the first device of a kind, in the precision its config names or float32.
 
     Raises:
-        InferenceError: There is no such model.
+        InferenceError: The model does not exist.
         ModelLoadError: It cannot be loaded.
         PluginError: No probe finds such a device.
     """
@@ -132,7 +132,7 @@ def samples() -> Sequence[Item]:
 
 
 def fitting(items: Sequence[Item], facts: ModelFacts) -> Sequence[Item]:
-    """Keep the texts of `items` for a model that reads text, and add two images for one that sees."""
+    """Keep the texts of `items` for a model that reads text, and add two images for a vision model."""
     found = [item for item in items if "text" in facts.inputs]
     if "image" in facts.inputs:
         found += [Item(id=f"image-{size}", images=(Media(png(size, size), "png"),)) for size in (8, 24)]

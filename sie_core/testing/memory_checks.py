@@ -13,8 +13,11 @@ from sie_core.contracts.device.memory import MemoryManagerFactory
 
 LIMITS = MemoryLimits(pressure=0.8, idle_s=60.0)
 NOW = 10_000.0
+"""The time of the checks, in seconds of their clock."""
 TOTAL = 1000
+"""Bytes of the device of the checks."""
 LONGEST_WAIT_S = 60.0
+"""Seconds that a memory manager may tell a load to wait."""
 
 
 def an_empty_device_takes_any_model_that_fits(factory: MemoryManagerFactory) -> None:
@@ -34,14 +37,14 @@ def it_names_only_models_it_was_given_and_none_that_is_pinned(factory: MemoryMan
 
 
 def a_wait_is_bounded(factory: MemoryManagerFactory) -> None:
-    """A load that is told to wait is told for how long, and for less than a minute."""
+    """A load that has to wait is told for how long, at most a minute."""
     for manager, memory, models in _situations(factory):
         wait_s = manager.make_room(300, memory, models, NOW).wait_s
         assert wait_s is None or 0 < wait_s <= LONGEST_WAIT_S, f"a load is told to wait {wait_s} s"
 
 
 def making_room_comes_to_an_end(factory: MemoryManagerFactory) -> None:
-    """Unloading what it names, one after the other, ends with a load or a refusal."""
+    """Unloading the named models, one after the other, ends with a load or a refusal."""
     for manager, memory, models in _situations(factory):
         used, left, now = memory.used, list(models), NOW
         for _ in range(1000):
@@ -56,7 +59,7 @@ def making_room_comes_to_an_end(factory: MemoryManagerFactory) -> None:
 
 
 def _situations(factory: MemoryManagerFactory) -> Sequence[tuple[MemoryManager, DeviceMemory, list[HeldModel]]]:
-    """Make devices from empty to full, with models that are idle, in use, fresh, not asked for yet, and pinned."""
+    """Make devices from empty to full, with models that are idle, in use, fresh, never used, and pinned."""
     kinds = product((0, 1), (True, False), (True, False), (NOW - 0.5, NOW - 5000.0))
     models = [
         HeldModel(f"m{number}", 50, loaded_at, 1.0, max(loaded_at, NOW - 100.0 * number), uses, served, pinned)

@@ -22,10 +22,11 @@ from sie_core.contracts import (
 )
 
 DIMS = 32
+"""Dimensions of the vectors that postprocessors are checked with."""
 
 
 def each_row_is_cast_alone(dtype: OutputDtype) -> None:
-    """A row of a matrix is cast as the row by itself; leading axes stay, the array given is untouched."""
+    """A row of a matrix is cast like the row alone; leading axes stay, the given array is not modified."""
     rows = np.random.default_rng(0).standard_normal((5, 32)).astype(np.float32)
     rows[2] = 0.0
     before = rows.copy()
@@ -45,7 +46,7 @@ def sparse_values_keep_their_number(dtype: OutputDtype) -> None:
 
 
 def it_makes_what_it_says(postprocessor: Postprocessor) -> None:
-    """Without parameters it makes finite float32 of the dims it states, for every input type and the same each time."""
+    """Without parameters it makes finite float32 of its stated dims, for every input type and the same each time."""
     converter = postprocessor.create({}, DIMS)
     for input_type in (None, *get_args(InputType)):
         made, again = (_made(postprocessor, converter.convert(_output(postprocessor.source), input_type)) for _ in "12")
@@ -58,7 +59,7 @@ def it_makes_what_it_says(postprocessor: Postprocessor) -> None:
 
 
 def it_leaves_its_source_alone(postprocessor: Postprocessor) -> None:
-    """The output it is given stays as it is: it may leave too."""
+    """The given output is not modified: it may be returned too."""
     given = _output(postprocessor.source)
     before = deepcopy(given)
     postprocessor.create({}, DIMS).convert(given, "query")
@@ -85,7 +86,7 @@ def _output(kind: OutputType) -> ItemOutput:
 
 
 def devices_are_of_its_kind(probe: DeviceProbe) -> None:
-    """Every device is of the probe's kind, with an index of its own."""
+    """Every device is of the probe's kind, with its own index."""
     devices = probe.devices()
     assert all(device.kind == probe.kind for device in devices), f"a device is not of kind {probe.kind!r}"
     indices = [device.index for device in devices]
@@ -93,7 +94,7 @@ def devices_are_of_its_kind(probe: DeviceProbe) -> None:
 
 
 def memory_adds_up(probe: DeviceProbe) -> None:
-    """Memory in use is at least 0 and at most what there is."""
+    """Memory in use is between 0 and the total."""
     for device in probe.devices():
         memory = probe.memory(device)
         assert 0 <= memory.used <= memory.total, f"{device} uses {memory.used} of {memory.total} bytes"

@@ -27,8 +27,11 @@ from sie_core.contracts import (
 Connect = Callable[[], QueueTransport]
 T = TypeVar("T")
 CHECK_LIMIT_S = 60.0
+"""Seconds that one check may take."""
 WAIT_S = 10.0
+"""Seconds that a check waits for a message that has to come."""
 ACK_WAIT_S = 0.5
+"""Seconds after which work that nobody acknowledges is delivered again."""
 
 
 class _Bench:
@@ -48,7 +51,7 @@ class _Bench:
         await self.there.declare_consumer(ConsumerSettings(self.name, token, f"{self.name}.{token}", **given))
 
     async def store(self, text: str, token: str = "a", **fields: Any) -> int:
-        """Publish a message with an id of its own and return its sequence."""
+        """Publish a message with a unique id and return its sequence."""
         work = Work(f"{self.name}.{token}", fields.pop("id", secrets.token_hex(8)), text.encode(), **fields)
         stored = await within(self.publish(work))
         if isinstance(stored, QueueError):

@@ -16,7 +16,7 @@ from sie_core.contracts.device.scheduling import SCHEDULER_VERSION, SchedulerFac
 from sie_core.plugins.calls import Calls, HungError
 
 CHECK_LIMIT_S = 60.0
-"""How long a check may take: a scheduler of the default's pace takes a second."""
+"""Upper bound in seconds on a check: a scheduler as fast as the default takes a second."""
 QUEUE = QueueLimits(max_cost=4096)
 LIMITS = BatchLimits(max_cost=64, max_requests=4)
 SEEDS = range(20)
@@ -144,7 +144,7 @@ def every_unit_runs_once_and_within_the_limits(factory: SchedulerFactory) -> Non
 
 
 def cancelled_units_never_run(factory: SchedulerFactory) -> None:
-    """`cancel` drops all queued units of a request and says how many; the counts follow."""
+    """`cancel` drops all queued units of a request and returns their number; the counts follow."""
     for seed in SEEDS:
         traffic = Traffic(seed)
         scheduler = _made(factory, *traffic.models)
@@ -186,7 +186,7 @@ def an_idle_device_never_waits(factory: SchedulerFactory) -> None:
 
 
 def nothing_starves(factory: SchedulerFactory) -> None:
-    """A request runs although others keep coming, no more of each client than it has itself."""
+    """A request runs although others keep coming, no more of each client than its own has."""
     for seed in SEEDS:
         traffic, now = Traffic(seed), 0.0
         scheduler = _made(factory, *traffic.models)

@@ -23,6 +23,7 @@ from sie_core.plugins import discover
 from sie_core.settings import load_settings
 
 START_LIMIT_S = 120.0
+"""Seconds that a server may take to start, and to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,9 @@ class Served:
     engine: Engine
     """Read its `metrics`; its other methods belong to `loop`."""
     loop: asyncio.AbstractEventLoop
-    """The server's, on a thread of its own: `asyncio.run_coroutine_threadsafe(engine.load("acme/letters"), loop)`."""
+    """The server's event loop, on its own thread: `asyncio.run_coroutine_threadsafe(engine.load("acme/letters"),
+    loop)`.
+    """
 
 
 @contextmanager
@@ -42,7 +45,7 @@ def serving(*, timeouts: Timeouts = DEFAULT_TIMEOUTS, **settings: Any) -> Iterat
 
     Args:
         timeouts: Every wait of the engine; a test may shorten some.
-        settings: Settings by their field, over those of the environment: `serving(preload_models=("acme/letters",))`.
+        settings: Settings by field, which override the environment: `serving(preload_models=("acme/letters",))`.
 
     Raises:
         PluginError: The installed plugins cannot be used together.
@@ -66,7 +69,7 @@ def serving(*, timeouts: Timeouts = DEFAULT_TIMEOUTS, **settings: Any) -> Iterat
 
 
 class _Running(Thread):
-    """The event loop of one server, on a thread of its own."""
+    """The event loop of one server, on a separate thread."""
 
     def __init__(self, server: uvicorn.Server, engine: Engine, listener: socket.socket) -> None:
         super().__init__(name="sie-serving", daemon=True)
@@ -78,7 +81,7 @@ class _Running(Thread):
         self._failure: BaseException | None = None
 
     def run(self) -> None:
-        """Serve until the server is told to stop."""
+        """Serve until the server is stopped."""
         try:
             asyncio.run(self._serve())
         except BaseException as error:

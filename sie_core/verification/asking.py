@@ -38,7 +38,7 @@ class Answers:
     together: Sequence[ItemOutput] = ()
     """One output an item, all from one request."""
     alone: Sequence[ItemOutput] = ()
-    """One output an item, each from a request of its own."""
+    """One output per item, each from a separate request."""
     refusal: str | None = None
     """The reason if there are no answers; None otherwise."""
 
@@ -65,7 +65,7 @@ async def _ask(infer: Infer, model: str, question: Question) -> Answers:
 
 
 def output_of(item: Mapping[str, Any]) -> ItemOutput:
-    """Read an encoded item: the counterpart of what the engine wrote."""
+    """Read an encoded item: the inverse of the engine's encoding."""
     dense, sparse, multivector = (item.get(name) for name in ("dense", "sparse", "multivector"))
     output = ItemOutput(
         dense=None if dense is None else np.asarray(dense["values"]),

@@ -1,4 +1,4 @@
-"""How far two outputs of one kind are apart, as a number."""
+"""The distance of two outputs of one kind, as a number."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sie_core.contracts import Compared, Item, ItemOutput, OutputType, SparseVec
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far outputs are apart."""
+    """The distance of outputs."""
 
     deviation: float = 0.0
     """The largest difference, relative to the reference's largest number if above 1; infinite if they cannot be
     compared.
     """
     note: str = ""
-    """How they differ where that is not a number."""
+    """Their difference, if it is not a number."""
     numbers: int = 0
-    """How many numbers were compared."""
+    """Count of compared numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """How far two outputs are apart."""
+    """The distance of two outputs."""
 
     far: float = 0.0
     largest: float = 0.0

@@ -11,14 +11,14 @@ from typing import NamedTuple
 Colour = tuple[int, int, int, int]
 """Red, green, blue and how opaque, 0 to 255."""
 CLEAR = 0
-"""The level, or the place in the palette, of the first columns: those that `tRNS` of one level makes transparent."""
+"""The level, or the palette index, of the first columns, which `tRNS` of one level makes transparent."""
 
 WEBP = b64decode("UklGRjgAAABXRUJQVlA4TCsAAAAvCwACEAYCAQoTTTTXhBIIEMKECRNYwFGNAGJNNNe/hApa6PQfdIYFdvgBAA==")
-"""12 × 9 pixels, whose transparent ones have colours of their own."""
+"""12 × 9 pixels; the transparent ones have distinct colours."""
 
 
 class Mode(NamedTuple):
-    """How PNG keeps the pixels of a picture."""
+    """PNG's storage of a picture's pixels."""
 
     colour_type: int
     depth: int

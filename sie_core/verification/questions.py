@@ -44,13 +44,14 @@ LONGEST = 600
 UNKNOWN_LENGTH = 460
 """Words of a text that is several windows long for any model that reads windows."""
 SURPLUS = 20
+"""Words by which a long text exceeds what the model reads."""
 PICTURES = ((40, 24), (64, 64), (33, 90), (240, 300))
 """Widths and heights of the pictures a model that sees is shown; one of the second size in every mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One task, with the items it is asked of."""
+    """One task, with its items."""
 
     operation: Operation
     items: tuple[Item, ...]
@@ -64,7 +65,7 @@ class Question:
 
     @property
     def said(self) -> str:
-        """How the items are asked, in the operator's words."""
+        """The way in which the items are asked, in words for operators."""
         if self.operation == "score":
             return f"query and document, by {self.by}" if self.by else "query and document"
         return f"as {self.input_type}" if self.input_type else "image" if self.items[0].images else "text"
@@ -84,7 +85,7 @@ class Question:
         )
 
     def task(self, options: Mapping[str, Any], **engine: Any) -> Task:
-        """Make the task a reference answers; `engine` has what the profile says for every family."""
+        """Make the task for a reference; `engine` has the profile's options for every family."""
         task = Task(self.operation, self._outputs, query=self.query, labels=self.labels, options=options)
         task = replace(task, **{name: value for name, value in engine.items() if value is not None})
         return replace(task, input_type=self.input_type) if self.input_type else task
@@ -129,7 +130,7 @@ def _pictures() -> tuple[Item, ...]:
 
 
 def texts(limit: int | None) -> list[str]:
-    """Write texts from one letter to one that is too long for a model of `limit` tokens, as far as that is bearable."""
+    """Write texts from one letter to one beyond a limit of `limit` tokens, as far as that is affordable."""
     words = min(limit or UNKNOWN_LENGTH, LONGEST) + SURPLUS
     long = " ".join(WORDS[place * 5 % len(WORDS)] for place in range(words))
     return [*TEXTS, " ".join(WORDS * 3), long]

@@ -55,7 +55,7 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """`verified` where every output was compared and is within the tolerance."""
+        """`verified` if every output was compared and is within the tolerance."""
         if any(not row.passed for row in self.rows):
             return "differs"
         return "verified" if self.rows and not self.unverified else "not verified"

@@ -1,4 +1,4 @@
-"""Runs one model in an engine of its own, then its references, and compares."""
+"""Runs one model in a separate engine, then its references, and compares."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def verify_model(
 
     Args:
         settings: The settings in force, among them the device.
-        plugins: What the plugins registered.
-        catalog: Where the model is.
-        weights: Where its weights come from.
+        plugins: The registrations of the plugins.
+        catalog: Catalog of the model.
+        weights: Source of its weights.
         model: Its id.
         precision: The engine's precision, in place of the config's.
 
     Raises:
-        InferenceError: There is no such model, or it cannot be loaded.
+        InferenceError: The model does not exist, or cannot be loaded.
         ModelLoadError: Its weights cannot be had.
         PluginError: The engine cannot be built with these settings.
     """
@@ -81,8 +81,8 @@ def run_engine(
         settings: Those in force, less the models to preload.
         plugins: What the plugins registered.
         resolved: The model.
-        weights: Where its weights come from.
-        made: Outputs that postprocessors make of others, which no library gives.
+        weights: Source of its weights.
+        made: Derived outputs, which no library gives.
     """
     alone = Catalog(1, MappingProxyType({resolved.id: resolved}))
     engine = build_engine(settings.model_copy(update={"preload_models": ()}), plugins, alone, weights)
@@ -103,7 +103,7 @@ async def ask_engine(engine: Engine, model: str, made: Collection[OutputType]) -
     Args:
         engine: An engine of this event loop.
         model: The model's id in its catalog.
-        made: Outputs that postprocessors make of others, which no library gives.
+        made: Derived outputs, which no library gives.
     """
     await engine.load(model)
     info = engine.model(model)
@@ -122,7 +122,7 @@ def _scored_by(info: ModelInfo, made: Collection[OutputType]) -> OutputType | No
 
 
 def find_references(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo, weights: WeightChain) -> References:
-    """Find what a model can be held against; each is loaded when it is first asked.
+    """Find the references of a model; each is loaded at its first use.
 
     Raises:
         ModelLoadError: The weights cannot be had.
@@ -143,7 +143,7 @@ def find_references(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo
 
 
 def _options(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo, operation: Operation) -> dict[str, Any]:
-    """Resolve what the profile says for an operation, as the engine does."""
+    """Resolve the profile's options for an operation, as the engine does."""
     family = plugins.families[str(info.adapter)]
     said = resolve_options(family, resolved, {}, operation, postprocessors=plugins.postprocessors)
     engine = {name: getattr(said, name) for name in ("input_type", "instruction", "truncate", "dimensions")}

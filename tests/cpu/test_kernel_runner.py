@@ -19,7 +19,6 @@ from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import DESCRIBED, DISENTANGLED, BuiltRunner
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.specs import RUNNERS
-from tests.pytorch.forward.test_halves import write_as
 
 from sie_core.contracts import preempted_by
 from tests.cpu.conftest import LIMIT
@@ -36,6 +35,7 @@ from tests.pytorch.forward.support import (
     reference_model,
     with_expansion,
 )
+from tests.pytorch.forward.test_half_precision import write_as
 from tests.pytorch.forward.test_key_lengths import expected as states_under_mask
 from tests.pytorch.forward.test_new_architecture import AGAINST_FLOAT64, reference
 from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new

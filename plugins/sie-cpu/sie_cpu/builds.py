@@ -13,13 +13,13 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One build of the kernels: what it rounds to and which flags a processor must have to run it."""
+    """One build of the kernels: its precision, and the flags that a processor needs to run it."""
 
     isa: str
     precision: str
     flags: frozenset[str]
     widens: bool = False
-    """Whether weights alone are in `precision`, and widened in registers: everything is computed in float32."""
+    """Whether only weights are in `precision`, and upcast in registers: everything is computed in float32."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ AUTO = "auto"
 ISA = PluginSetting(
     "SIE_CPU_ISA",
     AUTO,
-    "Instruction set that the compiled kernels of sie-cpu use: `avx512_bf16`, `avx512`, `avx2`, `neon`, or `auto`, the "
+    "The compiled kernels of sie-cpu use this instruction set: `avx512_bf16`, `avx512`, `avx2`, `neon`, or `auto`, the "
     "fastest that the processor has.",
     (AUTO, *(build.isa for build in BUILDS)),
 )
@@ -62,7 +62,7 @@ ISA = PluginSetting(
 
 @cache
 def this_processor() -> Processor:
-    """Read what this processor tells of itself."""
+    """Read the properties of this processor."""
     return processor()
 
 

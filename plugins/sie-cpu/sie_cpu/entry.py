@@ -18,13 +18,13 @@ INTEGER = 8
 """Bytes of an id, a type and a position."""
 
 SLACK = 1.5
-"""How many times longer than asked for, or shorter, a part may be that keeps all threads equally busy."""
+"""A part may be this many times longer or shorter than `most` if that keeps all threads equally busy."""
 
 IMBALANCE = 1.2
-"""How much longer than its share the busiest thread may work before all share each product; see encoder.cpp."""
+"""Most load of one thread, in fair shares, before all threads share each product; see encoder.cpp."""
 
 NOTHING = (None, None, None, None)
-"""In place of `Entered.tokens` where the states are there."""
+"""Replaces `Entered.tokens` if the states are already there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Entered:
     """A batch before the first layer."""
 
     states: torch.Tensor
-    """float32 `[tokens, hidden]`; unwritten where the kernels look them up."""
+    """float32 `[tokens, hidden]`; unwritten if the kernels look them up."""
     tokens: tuple[int | None, ...] = NOTHING
     """Addresses: of the embeddings, and of each token's id, type and position."""
     angles: tuple[Angles, ...] = ()
@@ -44,8 +44,8 @@ class Entered:
         """Describe the sequences from `first` to `last`, exclusive, for the kernels.
 
         Args:
-            offsets: Where each sequence of the batch begins and the last one ends, int64 `[sequences + 1]`.
-            keys: How many of its tokens are seen, int64 `[sequences]`; None for all.
+            offsets: Start of each sequence of the batch, and the end of the last one, int64 `[sequences + 1]`.
+            keys: Number of key tokens of each sequence, int64 `[sequences]`; None for all.
             first: The first sequence.
             last: The one after the last; None for all that follow.
         """
@@ -67,16 +67,16 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole sequences of a batch, as the kernels take them; the batch keeps what the addresses are of."""
+    """Whole sequences of a batch in the kernels' form; the batch keeps the addressed memory alive."""
 
     states: int
     """The address of the first token's."""
     offsets: torch.Tensor
     """int64 `[sequences + 1]`, from 0 on."""
     keys: torch.Tensor | None
-    """int64 `[sequences]`: how many tokens of each are seen; None for all."""
+    """int64 `[sequences]`: number of key tokens of each sequence; None for all."""
     tokens: tuple[int | None, ...]
-    """As those of `Entered`."""
+    """As in `Entered`."""
     angles: ctypes.Array[RotaryAngles] | None
     """One per kind of layer, if positions are rotary."""
 
@@ -103,10 +103,10 @@ def spans(bounds: Sequence[int], most: int, threads: int) -> Iterator[tuple[int,
 
 
 class Entry:
-    """From tokens to what the kernels take."""
+    """Computes the kernels' input from tokens."""
 
     def __init__(self, entry: EncoderEntry, hidden: int) -> None:
-        """Describe the tables of `entry` for the kernels, where embeddings of `hidden` elements are nothing else."""
+        """Describe the tables of `entry` for the kernels, if embeddings of `hidden` elements consist of them alone."""
         self._modules, self._hidden = entry, hidden
         tables = entry.tables()
         self._embeddings = None
@@ -121,7 +121,7 @@ class Entry:
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None,
     ) -> Entered:
-        """Enter a batch; arguments are those of `Runner.forward`."""
+        """Prepare a batch for the first layer; arguments are those of `Runner.forward`."""
         states = torch.empty(len(ids), self._hidden)
         if self._embeddings is None:
             return Entered(states, angles=self._compute(states, ids, positions, segment_ids, cu_seqlens, low_rank))
@@ -139,7 +139,9 @@ class Entry:
         cu_seqlens: torch.Tensor,
         low_rank: LowRank | None,
     ) -> tuple[Angles, ...]:
-        """Write the states of whole sequences, few tokens at a time: what is between stays in the cache, and small."""
+        """Write the states of whole sequences, few tokens at a time, so that intermediate results stay in the cache,
+        and small.
+        """
         angles: list[list[Angles]] = []
         for start, stop in _spans(cu_seqlens.tolist()):
             segments = None if segment_ids is None else segment_ids[start:stop]

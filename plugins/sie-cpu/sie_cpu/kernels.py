@@ -68,7 +68,7 @@ class Kernels:
             0, or if the workspace is too small for it the bytes wanted, and nothing is done.
 
         Raises:
-            MemoryError: There is no memory for the plan of the batch.
+            MemoryError: No memory is left for the plan of the batch.
             IndexError: The embeddings have no row for a token.
         """
         wanted: int = self._encode(*arguments)
@@ -80,7 +80,7 @@ class Kernels:
 
 
 def _require_agreement(library: ctypes.CDLL, build: Build) -> None:
-    """Refuse a library of other functions or structures than these: it would read and write beyond what it is given.
+    """Refuse a library with other functions or structures: it would read and write beyond its arguments.
 
     Raises:
         OSError: It is of another version.

@@ -1,4 +1,4 @@
-"""From a model's layers to the structures the kernels read: weights joined, padded and laid out in panels."""
+"""Converts a model's layers to the structures the kernels read: weights joined, padded and laid out in panels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sie_cpu.kernels import Kernels
 from sie_cpu.structures import DistanceColumns, Layer, LayerLowRank, LowRankMatrix, Matrix, Norm
 
 OWN_MAPPING = 1 << 18
-"""Bytes from which on panels lie outside the heap."""
+"""Bytes from which panels are allocated outside the heap."""
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -33,7 +33,7 @@ def round_up(value: int, multiple: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """A weight or bias in the order the kernels want; written where it is wanted, so that it is nowhere else."""
+    """A weight or bias in the kernels' order; written in place, so that it exists once."""
 
     shape: tuple[int, ...]
     write: Callable[[torch.Tensor], None]
@@ -41,13 +41,13 @@ class Arranged:
 
 
 class Packer:
-    """Lays weights out and keeps the memory they lie in.
+    """Lays out weights and keeps their memory.
 
     Rows and columns are arranged the same way for a weight and for what low-rank factors add to it.
     """
 
     def __init__(self, kernels: Kernels, stack: LayerStack, mapped: MappedFiles = UNMAPPED) -> None:
-        """Keep what the layout depends on.
+        """Keep the sizes that determine the layout.
 
         Args:
             kernels: The build that reads the weights.
@@ -71,7 +71,7 @@ class Packer:
         """Pack one layer, which sees everything and has the first kind of angles, with its tables of `positions`.
 
         Raises:
-            RunnerUnfitError: A part is not what the row says.
+            RunnerUnfitError: A part does not match the row.
         """
         row = self._row
         joined, ups = ([plain_linear(module, name) for name in names] for names in (row.joined, row.up))
@@ -127,7 +127,7 @@ class Packer:
         self._sizes = (hidden, inner)
 
     def norm(self, module: torch.nn.Module | None) -> Norm:
-        """Pack a norm of the states; None is none.
+        """Pack a norm of the states; None for no norm.
 
         Raises:
             RunnerUnfitError: It is another norm than the row says, or of another size or epsilon than those before.
@@ -160,7 +160,7 @@ class Packer:
         self.epsilon = epsilon
 
     def layer_low_rank(self, factors: Mapping[str, Factors], shapes: Mapping[str, tuple[int, int]]) -> LayerLowRank:
-        """Pack what is added to one layer; names and shapes (out, in) are those within the layer."""
+        """Pack the LoRA delta of one layer; names and shapes (out, in) are relative to the layer."""
         row = self._row
         lowers, uppers = _blocks(row.joined, factors, shapes)
         joined = self._low_rank(_plain(lowers), self._join(uppers))
@@ -172,10 +172,10 @@ class Packer:
         return LayerLowRank(joined, output, up, self._low_rank(self._from_inner(lowers), _plain(uppers[0])))
 
     def distances(self, positions: RelativePositions) -> DistanceColumns:
-        """Say which columns of the tables distances have.
+        """Map distances to columns of the tables.
 
         Raises:
-            RunnerUnfitError: It takes more columns than those of the distances up to `farthest`.
+            RunnerUnfitError: It needs more columns than those of the distances up to `farthest`.
         """
         found = positions.distances
         if not found.bounded:
@@ -186,7 +186,9 @@ class Packer:
         )
 
     def position_tables(self, keys: torch.Tensor, queries: torch.Tensor) -> tuple[int, int]:
-        """Pack the keys and the queries of positions, each `[positions, heads * head_size]`; those of keys reversed."""
+        """Pack the keys and the queries of relative positions, each `[positions, heads * head_size]`; keys in reverse
+        order.
+        """
         return self._position_table(keys.flip(0), at_end=True), self._position_table(queries, at_end=False)
 
     def _position_table(self, rows: torch.Tensor, *, at_end: bool) -> int:
@@ -202,7 +204,7 @@ class Packer:
         return panels
 
     def _join(self, parts: Sequence[torch.Tensor]) -> Arranged:
-        """Put the rows of queries, keys and values under each other, those of a head padded to whole vectors."""
+        """Stack the rows of queries, keys and values, each head padded to whole vectors."""
         if len(parts) == 1:
             size, stack = self._stack.head_size, self._stack
             parts = torch.split(parts[0], [stack.heads * size, stack.key_heads * size, stack.key_heads * size])
@@ -232,7 +234,7 @@ class Packer:
         return Arranged((heads * round_up(width, self._kernels.lanes), *rows.shape[1:]), write)
 
     def _beside(self, parts: Sequence[torch.Tensor]) -> Arranged:
-        """Arrange the rows of the widening weight; a gate's lie beside those they multiply, half a panel each."""
+        """Arrange the rows of the up-projection; a gate's rows are next to those they multiply, half a panel each."""
         if not self._row.gated:
             return _plain(parts[0])
         if len(parts) == 1:
@@ -275,7 +277,7 @@ class Packer:
         return LowRankMatrix(matrix, panels, rank)
 
     def _panels(self, weight: Arranged) -> tuple[int, int, int]:
-        """Lay `[columns, inner]` out; return where, and both sizes padded."""
+        """Lay out `[columns, inner]`; return the address, and both sizes padded."""
         columns = round_up(weight.shape[0], self._kernels.panel)
         inner = round_up(weight.shape[1], self._kernels.step)
         if columns * inner > len(self._scratch):
@@ -292,7 +294,7 @@ class Packer:
 
 
 def _paired_in_halves(stack: LayerStack) -> torch.Tensor | slice:
-    """Give the order of a head's elements in which those turned together are of its halves, as the kernels turn them.
+    """Return the order of a head's elements that pairs its two halves for rotation, as the kernels expect.
 
     Queries and keys in one order have the same products as in another, so that no rotation is written twice.
     """
@@ -321,7 +323,7 @@ def _plain(values: torch.Tensor) -> Arranged:
 def _blocks(
     names: Sequence[str], factors: Mapping[str, Factors], shapes: Mapping[str, tuple[int, int]]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Join the factors of layers over one input: lower ones under each other, upper ones each in its own columns."""
+    """Join the factors of layers over one input: lower ones stacked, upper ones each in its own columns."""
     present = [factors.get(name) for name in names]
     ranks = [0 if found is None else len(found.lower) for found in present]
     lower = torch.cat([torch.zeros(0, shapes[names[0]][1]), *(found.lower.float() for found in present if found)])

@@ -37,13 +37,13 @@ from sie_cpu.structures import DistanceColumns, Encoder, Layer, LayerLowRank, No
 T = TypeVar("T")
 
 COMPUTES = frozenset(Feature)
-"""All that the table can say."""
+"""All features of the table."""
 PRODUCTS_AT_ONCE = 1 << 29
 """Approximate multiply-adds between two preemption points: 1 to 2 ms of MiniLM."""
 LEAST_AT_ONCE = 96
 """Tokens of a thread between two such points: fewer would not pay for reading the weights."""
 WORKSPACE_KEPT = 16 << 20
-"""Bytes of working memory that stay between calls: those of all but very long texts."""
+"""Bytes of working memory kept between calls: enough for all but very long texts."""
 
 
 class KernelRunner:
@@ -53,7 +53,7 @@ class KernelRunner:
         """Pack the weights of `context.model`.
 
         Raises:
-            RunnerUnfitError: The model is not what its table row says, or no build of the kernels runs here.
+            RunnerUnfitError: The model does not match its table row, or no build of the kernels runs here.
         """
         model = context.model
         try:
@@ -63,7 +63,7 @@ class KernelRunner:
             self._kernels = kernels_for(str(context.dtype).removeprefix("torch."))
             self._positions = RelativePositions(model) if stack.row.disentangled else None
             self._entry = EncoderEntry(model, stack.row)
-            if self._entry.projection is not None:  # what comes before the layers is in float32
+            if self._entry.projection is not None:  # everything before the layers is in float32
                 replace(context, dtype=torch.float32).cast(self._entry.projection)
             self.linear_shapes = {**self._entry.linear_shapes, **stack.linear_shapes()}
             if self._positions is not None:
@@ -99,8 +99,8 @@ class KernelRunner:
             scale=stack.scale,
         )
         self._encoder = whole(layers=self._layers, layer_count=len(layers), entry=first_norm)
-        # Each layer alone. If normalised states enter products only, the residual sum is carried between two calls, and
-        # the norm after one layer serves as the norm before the next.
+        # Each layer separately. If normalised states enter products only, the residual sum is carried between two
+        # calls, and the norm after one layer serves as the norm before the next.
         self._apart_layers = type(self._layers)(*self._layers)
         entries = [first_norm, *(Norm() for _ in layers[1:])]
         if self._encoder.pre_norm:
@@ -148,8 +148,8 @@ class KernelRunner:
         """Compute the last hidden states, in float32; see `Runner.forward`.
 
         Raises:
-            MemoryError: There is no memory for the plan of the batch.
-            RunnerUnfitError: Some tokens are not attended to: DeBERTa's class makes nothing of such a token.
+            MemoryError: No memory is left for the plan of the batch.
+            RunnerUnfitError: Some tokens are no keys: DeBERTa's class does not support such tokens.
         """
         if key_lengths is not None and self._positions is not None:
             raise RunnerUnfitError("it does not run tokens of DeBERTa that nothing attends to")
@@ -171,7 +171,7 @@ class KernelRunner:
         return entered.states
 
     def _run(self, part: Encoder, number: int, span: Span, factors: _PackedLowRank | None) -> None:
-        """Take sequences through the layers of `part`, of which `number` is the first."""
+        """Run sequences through the layers of `part`; `number` is the index of the first."""
         self._encode(
             ctypes.addressof(part),
             *(NOTHING if number else span.tokens),
@@ -187,7 +187,7 @@ class KernelRunner:
         )
 
     def _encode(self, *arguments: Any) -> None:
-        """Call the kernels, with a larger workspace where they want one."""
+        """Call the kernels, again with a larger workspace if they ask for one."""
         workspace = self._workspace
         wanted = self._kernels.encode(*arguments, workspace.data_ptr(), len(workspace))
         if wanted:
@@ -226,7 +226,7 @@ class KernelRunner:
 
 @dataclass(frozen=True, slots=True)
 class _PackedLowRank:
-    """Low-rank factors as the kernels read them, and the memory they lie in."""
+    """Low-rank factors in the kernels' form, and their memory."""
 
     layers: ctypes.Array[LayerLowRank]
     widest: int

@@ -1,4 +1,4 @@
-"""The structures that the compiled kernels read, field by field those of native/encoder.h and native/product.h."""
+"""The structures that the compiled kernels read, field by field as in native/encoder.h and native/product.h."""
 
 from __future__ import annotations
 

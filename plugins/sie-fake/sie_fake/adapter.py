@@ -1,4 +1,4 @@
-"""The adapter of the fake family: the four methods of the contract over hashed vectors, with faults where asked.
+"""The adapter of the fake family: the four methods of the contract over hashed vectors, with optional faults.
 
 Faults live in `sie_fake.faults`, vectors, scores and entities in `sie_fake.outputs`; what remains is
 what any family does.
@@ -85,7 +85,7 @@ class FakeAdapter(Adapter):
         """Hash every row; on the emulated accelerator, return before that is done.
 
         Raises:
-            OutOfDeviceMemory: The options ask for it, or there is less memory than they say the run takes.
+            OutOfDeviceMemory: The options ask for it, or less memory is left than they claim for the run.
         """
         rows = [unit.payload for unit in units]
         cost = sum(unit.cost for unit in units)
@@ -103,7 +103,7 @@ class FakeAdapter(Adapter):
         return True
 
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
-        """Scale dense vectors, gather those of words, leave out unsure entities."""
+        """Scale dense vectors, gather those of words, drop unsure entities."""
         computed: list[Computed] = raw.result() if isinstance(raw, Future) else raw
         for unit, (output, places) in zip(units, computed, strict=True):
             options = unit.payload.task.options
@@ -140,7 +140,7 @@ class FakeAdapter(Adapter):
         """Take the memory of a LoRA adapter, whose name then changes every vector.
 
         Raises:
-            OutOfDeviceMemory: There is not so much left.
+            OutOfDeviceMemory: Not enough is left.
         """
         wait_while_held(self._lora_hold)
         self._note("lora", (name,))
@@ -154,7 +154,7 @@ class FakeAdapter(Adapter):
         return [show_words(text, most) for text in texts]
 
     def unload(self) -> None:
-        """Give back the memory, that of LoRA adapters too."""
+        """Release the memory, including that of LoRA adapters."""
         for held in (self._memory, *self._loras):
             held.free()
         self._note("unload")
@@ -207,11 +207,11 @@ class FakeAdapter(Adapter):
 
 
 def load(context: LoadContext) -> FakeAdapter:
-    """Load in no time, or as slowly and as badly as the options say.
+    """Load at once, or as slowly and badly as the options say.
 
     Raises:
         ModelLoadError: The config declares no output, or the options ask for a failure.
-        OutOfDeviceMemory: The options ask for it, or there is less memory than they say.
+        OutOfDeviceMemory: The options ask for it, or less memory is left than they claim.
     """
     LoadFaults.of(context.model.profile.loadtime).strike(context)
     return FakeAdapter(context)

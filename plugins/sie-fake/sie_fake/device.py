@@ -1,4 +1,4 @@
-"""An emulated accelerator: it runs the batches of all models in order on a stream of its own, as CUDA does."""
+"""An emulated accelerator: it runs the batches of all models in order on its own stream, as CUDA does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FakeProbe:
         return DeviceMemory(used=MEMORY.used, total=MEMORY.total, own=MEMORY.used)
 
     def free_caches(self, device: Device) -> None:
-        """Do nothing: it keeps no memory that nobody uses."""
+        """Do nothing: it has no caches."""
 
 
 @cache

@@ -42,7 +42,7 @@ _failed_loads_lock = Lock()
 
 @dataclass(frozen=True, slots=True)
 class LoadFaults:
-    """How a load goes wrong."""
+    """Faults of a load."""
 
     seconds: float = 0.0
     hold: str | None = None
@@ -60,12 +60,12 @@ class LoadFaults:
         )
 
     def strike(self, context: LoadContext) -> None:
-        """Take the time asked for, then fail as asked for.
+        """Wait for the configured time, then fail as configured.
 
         Raises:
             ModelLoadError: A typed failure.
             OutOfDeviceMemory: The failure `OOM`.
-            RuntimeError: The failure `UNKNOWN`: what a family did not foresee.
+            RuntimeError: The failure `UNKNOWN`: an error that a family did not foresee.
         """
         started = time.monotonic()
         wait_while_held(self.hold)
@@ -89,7 +89,7 @@ class LoadFaults:
 
 @dataclass(frozen=True, slots=True)
 class RunFaults:
-    """How runs of one loaded model go wrong."""
+    """Faults of the runs of one loaded model."""
 
     hold: str | None = None
     oom_above_cost: int | None = None
@@ -111,7 +111,7 @@ class RunFaults:
         )
 
     def strike(self, texts: Sequence[str], cost: int, options: Mapping[str, Any]) -> None:
-        """Wait and fail as asked for, on the device thread.
+        """Wait and fail as configured, on the device thread.
 
         Raises:
             OutOfDeviceMemory: The run is too large, its turn has come, or a text asks for it.
@@ -151,7 +151,7 @@ class RunFaults:
 
 
 def crash(text: str, marker: str | None, stage: str) -> None:
-    """Raise where `text` contains `marker`.
+    """Raise if `text` contains `marker`.
 
     Raises:
         RuntimeError: As a bug in a family would.
@@ -161,7 +161,7 @@ def crash(text: str, marker: str | None, stage: str) -> None:
 
 
 def exhaust(text: str, marker: str | None, stage: str) -> None:
-    """Run out of memory where `text` contains `marker`.
+    """Run out of memory if `text` contains `marker`.
 
     Raises:
         MemoryError: As NumPy's allocations do.
@@ -171,7 +171,7 @@ def exhaust(text: str, marker: str | None, stage: str) -> None:
 
 
 def poison(output: ItemOutput, text: str, marker: str | None) -> ItemOutput:
-    """Put NaN into every output where `text` contains `marker`."""
+    """Put NaN into every output if `text` contains `marker`."""
     if _contains(text, marker):
         if output.dense is not None:
             output.dense[0] = np.nan

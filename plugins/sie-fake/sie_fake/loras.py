@@ -9,13 +9,13 @@ from sie_fake.memory import Held, allocate
 
 
 class FakeFactors:
-    """Memory that is given back with the last reference, as that of tensors is, or with the model."""
+    """Memory that is released with the last reference, as that of tensors is, or with the model."""
 
     def __init__(self, held: Held) -> None:
         self._held = held
 
     def free(self) -> None:
-        """Give it back."""
+        """Release it."""
         self._held.free()
 
     __del__ = free
@@ -25,7 +25,7 @@ def load_lora(name: str, folder: Path, device: Device) -> Lora:
     """Take the memory of the adapter in `folder`; nothing of its files is read.
 
     Raises:
-        OutOfDeviceMemory: There is not so much left.
+        OutOfDeviceMemory: Not enough is left.
     """
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     return Lora(name, FakeFactors(allocate(size, device)), size)

@@ -13,10 +13,10 @@ TOTAL = 2**30
 
 
 class Held(Protocol):
-    """Memory that somebody holds until they give it back."""
+    """A block of memory, held until it is released."""
 
     def free(self) -> None:
-        """Give it back."""
+        """Release it."""
 
 
 class EmulatedMemory:
@@ -32,7 +32,7 @@ class EmulatedMemory:
         """Take `size` bytes.
 
         Raises:
-            OutOfDeviceMemory: There are not so many left.
+            OutOfDeviceMemory: Not enough is left.
         """
         with self._lock:
             if self.used + size > self.total:
@@ -73,6 +73,6 @@ def allocate(size: int, device: Device) -> Held:
     """Take `size` bytes of a device: counted on the emulated accelerator, memory of the process elsewhere.
 
     Raises:
-        OutOfDeviceMemory: There are not so many left.
+        OutOfDeviceMemory: Not enough is left.
     """
     return MEMORY.allocate(size) if device.kind == "fake" else _Allocated(size)

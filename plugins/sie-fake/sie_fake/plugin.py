@@ -31,5 +31,5 @@ def sie_model_folders() -> list[Path]:
 
 @hookimpl
 def sie_device_probes() -> list[FakeProbe]:
-    """Register the emulated accelerator, chosen by `SIE_DEVICE=fake` alone."""
+    """Register the emulated accelerator, which only `SIE_DEVICE=fake` chooses."""
     return [FakeProbe()]

@@ -34,7 +34,7 @@ class Record:
     """The latest events of this process, oldest first. Safe to use from any thread.
 
     Args:
-        keep: How many events are kept.
+        keep: Number of events to keep.
     """
 
     def __init__(self, keep: int = 100_000) -> None:

@@ -15,15 +15,15 @@ class Rotation(NamedTuple):
     """Rotary angles of the tokens, to multiply the pairs of elements with that are turned together."""
 
     cosine: torch.Tensor
-    """`[total_tokens, 1, 1, pairs]`, or `[total_tokens, 1, pairs, 1]` where neighbours are a pair."""
+    """`[total_tokens, 1, 1, pairs]`, or `[total_tokens, 1, pairs, 1]` if neighbours form pairs."""
     sine: torch.Tensor
     """`[total_tokens, 1, 2, pairs]`, or `[total_tokens, 1, pairs, 2]`: negative for the first of a pair."""
     width: int
-    """How many elements of a head are turned."""
+    """Number of rotated elements of a head."""
 
 
 class VarlenAttention:
-    """An `Attention` of the loop: heads side by side as the product makes them, turned where they lie."""
+    """An `Attention` of the loop: heads stay side by side as in the product, and are rotated in place."""
 
     def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> None:
         """Take the weights of one layer.

@@ -29,9 +29,12 @@ class Shifts:
     """Shifts of the inputs of one layer's products by moved biases: `[hidden]` each; None if nothing moved."""
 
     attention: torch.Tensor | None
-    """To the input of queries, keys and values. No norm of the first layer adds it: it is added to the embeddings."""
+    """Shift of the input of queries, keys and values.
+
+    No norm of the first layer adds it: it is added to the embeddings.
+    """
     feed_forward: torch.Tensor | None
-    """To the input of what widens."""
+    """Shift of the input of the up-projection."""
 
 
 def move_biases(layers: Sequence[LoopLayer]) -> list[Shifts]:
@@ -63,7 +66,7 @@ def _moved(source: object, norm: Norm | None, other: FusedLinear) -> torch.Tenso
     if norm is not None:
         before = torch.zeros_like(bias) if norm.bias is None else norm.bias
         norm.bias = before + bias
-        shift = norm.bias.float() - before.float()  # as it was rounded
+        shift = norm.bias.float() - before.float()  # with the rounding of the moved bias
     source.bias = None
     own = 0 if other.bias is None else other.bias.float()
     other.bias = (own - shift @ other.weight.float()).to(bias.dtype)

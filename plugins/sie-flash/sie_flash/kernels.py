@@ -25,7 +25,7 @@ KNOWN = (
     "window_size_left",
     "window_size_right",
 )
-"""The arguments of the operator below `varlen_attn` that are given to it."""
+"""The arguments that are passed to the operator below `varlen_attn`."""
 Window = tuple[int, int]
 """Keys that a query sees to its left and right, in addition to its own position; -1 is no limit.
 
@@ -38,7 +38,7 @@ class Bounds:
     """The boundaries of sequences."""
 
     cu_seqlens: torch.Tensor
-    """int32 `[sequences + 1]` on the device: where each starts, the number of all tokens last."""
+    """int32 `[sequences + 1]` on the device: the start of each sequence, and the number of all tokens last."""
     longest: int
     """Tokens of the longest."""
 
@@ -76,7 +76,7 @@ class Attend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel and what it takes."""
+    """A kernel and its requirements."""
 
     name: str
     attend: Attend
@@ -106,7 +106,7 @@ class Kernel:
 
 
 def flash_attn() -> Kernel:
-    """Give the kernel of the package flash-attn (arXiv 2307.08691).
+    """Return the kernel of the package flash-attn (arXiv 2307.08691).
 
     Raises:
         ImportError: It is not installed, or was built for another PyTorch.
@@ -140,10 +140,10 @@ def flash_attn() -> Kernel:
 
 
 def torch_varlen() -> Kernel:
-    """Give the variable-length attention that comes with PyTorch.
+    """Return PyTorch's own variable-length attention.
 
     Raises:
-        RunnerUnfitError: This PyTorch has none, or one without windows.
+        RunnerUnfitError: This PyTorch has no such attention, or one without windows.
     """
     try:
         from torch.nn.attention.varlen import varlen_attn

@@ -1,4 +1,4 @@
-"""The sequences of one packed batch as variable-length kernels want them, and attention within each of them."""
+"""The sequences of one packed batch in the form of variable-length kernels, and attention within each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sie_flash.kernels import Bounds, Kernel, Window
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a batch in which some tokens are not attended to."""
+    """The keys of a batch in which some tokens are no keys."""
 
     rows: torch.Tensor
     """int64 `[total_keys]` on the device: the tokens that are."""
@@ -23,7 +23,7 @@ class Keys:
     longest: int
     """Tokens of the longest sequence that has more than keys."""
     masked: PackedLayout
-    """Attends where a kernel, which counts windows from the end of a sequence, cannot."""
+    """Attention for the case that a kernel, which counts windows from the end of a sequence, cannot compute."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class VarlenLayout:
         return self.kernel.attend(query, key, value, self.bounds, seen, scale, self._sides(causal, window))
 
     def _sides(self, causal: bool, window: int | None) -> Window:
-        """Say how far a query sees; a window no sequence reaches beyond is none, which is faster."""
+        """Return the window of a query; a window beyond every sequence is returned as none, which is faster."""
         reach = -1 if window is None or window >= self.bounds.longest else window - 1
         return (reach, 0 if causal else reach)
 

@@ -58,7 +58,7 @@ class VarlenParts:
         return VarlenAttention(stack, layer, self.dtype)
 
     def row_count(self, tokens: int) -> int:
-        """Compute no row but those of tokens."""
+        """Compute exactly the tokens' rows."""
         return tokens
 
     def lay_out(self, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None) -> VarlenLayout:
@@ -81,7 +81,7 @@ class VarlenLoop(LayerLoop):
         """Take the weights of `context.model`.
 
         Raises:
-            RunnerUnfitError: The model is not what its row says, or the kernel does not take its heads.
+            RunnerUnfitError: The model does not match its row, or the kernel does not support its heads.
         """
         super().__init__(context, VarlenParts.on(context.device, context.dtype, kernel))
         self._shifts = move_biases(self._layers)
@@ -98,7 +98,7 @@ class VarlenLoop(LayerLoop):
         return states if first is None else states.add_(first), angles
 
     def _lora_delta(self, low_rank: LowRank, number: int) -> LoraDelta:
-        """Give what computes the low-rank parts of a layer, of its input as it is without moved biases."""
+        """Return the LoRA delta of a layer, for inputs without moved biases."""
         row, shifts, lora = self._stack.row, self._shifts[number], super()._lora_delta(low_rank, number)
         moved = {row.joined[0]: shifts.attention, row.up[0]: shifts.feed_forward}
 

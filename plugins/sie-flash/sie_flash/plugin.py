@@ -22,7 +22,7 @@ FLASH_ATTN = RunnerSpec(
     priority=30,
     attention_backends=frozenset({"auto", "flash_attention_2"}),
 )
-"""The package flash-attn; registered where it is installed."""
+"""The package flash-attn; registered if it is installed."""
 
 TORCH_VARLEN = RunnerSpec(
     name="torch-varlen",
@@ -48,7 +48,7 @@ VARLEN_LOOP = RunnerSpec(
 
 @hookimpl
 def sie_runners() -> list[RunnerSpec]:
-    """Register the runners whose kernels are there; the packed runner of sie-pytorch is what is left below them."""
+    """Register the runners whose kernels are installed; sie-pytorch's packed runner is the fallback."""
     if not _installed("flash-attn"):
         return [VARLEN_LOOP, TORCH_VARLEN]
     return [replace(VARLEN_LOOP, attention_backends=FLASH_ATTN.attention_backends), FLASH_ATTN, TORCH_VARLEN]

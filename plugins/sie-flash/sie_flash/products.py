@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "silu": F.silu,
 }
-"""By transformers' names."""
+"""Keyed by transformers' names."""
 TANH_GELUS = frozenset({"gelu_new", "gelu_pytorch_tanh"})
 """GELU by its approximation with a tanh, which cuBLAS fuses into a product."""
 
@@ -65,7 +65,7 @@ class FusedLinear:
         return result if delta is None else result.add_(delta)
 
     def add(self, states: torch.Tensor, residual: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
-        """Multiply and add to `residual`, in its place; a product without a bias does that by itself."""
+        """Multiply and add to `residual` in place; a product without a bias does both in one launch."""
         if delta is not None:
             residual.add_(delta)
         if self.bias is None:
@@ -80,9 +80,9 @@ class FusedUpProjection:
         """Take the weights.
 
         Args:
-            stack: What the layers are.
+            stack: The description of the layers.
             layer: The one.
-            dtype: What is computed in.
+            dtype: Precision of the computation.
             fuses: Whether products of the device take an activation in.
 
         Raises:

@@ -28,7 +28,7 @@ REMEDY = (
 
 
 class VarlenRunner(PackedRunner):
-    """Drives a transformers model whose attention is one kernel call a layer."""
+    """Drives a transformers model with one kernel call per layer for attention."""
 
     def __init__(self, context: RunnerContext, kernel: Kernel) -> None:
         """Switch the model over to the kernel.
@@ -48,7 +48,7 @@ class FlashAttnRunner(VarlenRunner):
         """Import the package and switch the model over.
 
         Raises:
-            ModelLoadError: `DEPENDENCY`: `flash_attention_2` was asked for and the package cannot be imported.
+            ModelLoadError: `DEPENDENCY`: `flash_attention_2` was requested and the package cannot be imported.
             RunnerUnfitError: It cannot be imported or does not serve this model or device.
         """
         super().__init__(context, _imported(context))
@@ -73,14 +73,14 @@ class VarlenLoopRunner(VarlenLoop):
         """Choose the kernel and take the model's weights.
 
         Raises:
-            ModelLoadError: `DEPENDENCY`: `flash_attention_2` was asked for and the package cannot be imported.
+            ModelLoadError: `DEPENDENCY`: `flash_attention_2` was requested and the package cannot be imported.
             RunnerUnfitError: No kernel is there, or it does not serve this model or device.
         """
         super().__init__(context, _best(context))
 
 
 def _best(context: RunnerContext) -> Kernel:
-    """Give flash-attn, or if it is not to be had PyTorch's own."""
+    """Return flash-attn's kernel, or PyTorch's own if it is not available."""
     wanted = context.attention_backend == "flash_attention_2" or find_spec("flash_attn") is not None
     try:
         kernel = _imported(context) if wanted else torch_flash()
@@ -95,7 +95,7 @@ def _imported(context: RunnerContext) -> Kernel:
     """Import the package flash-attn.
 
     Raises:
-        ModelLoadError: `DEPENDENCY`: `flash_attention_2` was asked for and the package cannot be imported.
+        ModelLoadError: `DEPENDENCY`: `flash_attention_2` was requested and the package cannot be imported.
         RunnerUnfitError: It cannot be imported.
     """
     try:

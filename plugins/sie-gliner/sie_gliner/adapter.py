@@ -18,13 +18,13 @@ from sie_gliner.text.rows import Row, RowMaker
 from sie_gliner.text.showing import show_tokens
 
 Pass = tuple[list[int], Results]
-"""The places of the units of a pass, and what it gave."""
+"""The indices of the units of a pass, and its result."""
 
 DEVICE_PADDING = 2048
 """Words of padding that cost an accelerator no more than another pass does, which starts some hundred kernels; an
 estimate."""
 BLANK = "blank"
-"""The key of units without a row: of texts without words, of which the model is not asked."""
+"""The key of units without a row: texts without words, for which the model does not run."""
 
 
 class GlinerExtractor(Adapter):
@@ -41,8 +41,8 @@ class GlinerExtractor(Adapter):
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
         """Split texts into words and words into tokens; one unit a window, and one without a row for a blank text.
 
-        Labels and thresholds go with each unit, so requests share batches whatever they look for. The thresholds of
-        relations alone enter the forward pass: it looks at pairs of the entities above them.
+        Labels and thresholds go with each unit, so requests share batches whatever they look for. Only the thresholds
+        of relations enter the forward pass: it scores pairs of the entities above them.
 
         Raises:
             InvalidInput: An item, a label or an option is wrong.

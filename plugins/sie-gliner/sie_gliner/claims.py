@@ -6,11 +6,11 @@ from sie_core.contracts import Claim, ModelCard, ModelConfig, ModelFacts
 
 CONFIG_FILE = "gliner_config.json"
 PRIORITY = 100
-"""Above the text encoders: some repositories keep the `config.json` of the encoder inside beside their own."""
+"""Above the text encoders: some repositories also keep the inner encoder's `config.json`."""
 
 
 def claim_gliner(card: ModelCard) -> Claim | None:
-    """Claim what the gliner library saved."""
+    """Claim checkpoints that the gliner library saved."""
     if CONFIG_FILE in card.files:
         return Claim(f"it has a {CONFIG_FILE}", PRIORITY)
     if (card.model_type or "").startswith("gliner"):
@@ -19,5 +19,5 @@ def claim_gliner(card: ModelCard) -> Claim | None:
 
 
 def preview_gliner(card: ModelCard, config: ModelConfig) -> ModelFacts:
-    """Tell what every model of the family does."""
+    """Return the facts of every model of the family."""
     return ModelFacts(operations=("extract",), max_sequence_length=config.max_sequence_length)

@@ -65,9 +65,9 @@ def load_encoders(
     Args:
         context: The load.
         card: The checkpoint's files.
-        config: What it is.
+        config: The checkpoint's config.
         tensors: Its tensors.
-        judges: Of the encoder of texts, and of that of labels, which is loaded after it; see `build_runner`.
+        judges: Judges of the text encoder, and of the label encoder, which is loaded after it; see `build_runner`.
 
     Raises:
         ModelLoadError: One cannot be served.
@@ -98,7 +98,7 @@ def load_encoders(
 
 
 def encode(encoder: Encoder, rows: Sequence[Ids], transfers: Transfers) -> tuple[torch.Tensor, Ids]:
-    """Compute the states of the tokens of rows, one after another: `[tokens, hidden]`; also where each row begins."""
+    """Compute the states of the tokens of rows, concatenated: `[tokens, hidden]`; also the start of each row."""
     batch = PackedBatch([TokenSequence(row) for row in rows])
     ids, positions = transfers.upload([batch.ids, batch.positions])
     states = encoder.forward(ids, positions, None, torch.from_numpy(batch.cu_seqlens))

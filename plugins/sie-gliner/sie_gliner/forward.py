@@ -23,13 +23,13 @@ Results = Mapping[str, HostCopy]
 
 
 def distinct_labels(rows: Sequence[Row]) -> dict[bytes, Ids]:
-    """List the ids of each distinct label of rows, where labels have an encoder."""
+    """List the ids of each distinct label of rows, if labels have an encoder."""
     return {ids.tobytes(): ids for row in rows for ids in row.prompt.rows}
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The states of the tokens of some rows, and where they are."""
+    """The states of the tokens of some rows, and their places."""
 
     rows: Sequence[Row]
     states: torch.Tensor
@@ -74,7 +74,7 @@ class Forward:
 
     @torch.inference_mode()
     def encode(self, rows: Sequence[Row]) -> Encoded:
-        """Compute the states of rows, and of their labels where these have an encoder."""
+        """Compute the states of rows, and of their labels if these have an encoder."""
         states, firsts = encode(self.encoders.texts, [row.ids for row in rows], self._transfers)
         if self.encoders.labels is None:
             return Encoded(rows, states, firsts, None, ())
@@ -90,7 +90,7 @@ class Forward:
 
     @torch.inference_mode()
     def answer(self, encoded: Encoded, places: Sequence[int]) -> Results:
-        """Compute the probabilities of the rows at `places`, whose key is one; `answers.reading` says which."""
+        """Compute the probabilities of the rows at `places`, which share one key; see `answers.reading`."""
         found = self.logits(encoded, places)
         return {
             name: self._transfers.download(torch.sigmoid(each.float()) if each.is_floating_point() else each)
@@ -99,7 +99,7 @@ class Forward:
 
     @torch.inference_mode()
     def logits(self, encoded: Encoded, places: Sequence[int]) -> dict[str, torch.Tensor]:
-        """Score the rows at `places`, whose key is one."""
+        """Score the rows at `places`, which share one key."""
         rows = [encoded.rows[place] for place in places]
         words, labels, related = self._tables(encoded, rows, places)
         return dict(self._scored(rows, *self.heads.represent(words, labels), related))
@@ -110,9 +110,9 @@ class Forward:
             each.wait()
 
     def entity_logits(self, rows: Sequence[Row]) -> torch.Tensor:
-        """Give the logits of the entities of rows, `[logits]` in float32: of every span, or word, for every label."""
+        """Return the logits of the entities of rows, `[logits]` in float32: of every span, or word, for every label."""
         encoded = self.encode(rows)
-        # Row by row, as those of rows together would hold padding too.
+        # Row by row, because logits of all rows together would include padding.
         first = (next(iter(self.logits(encoded, [place]).values())) for place in range(len(rows)))
         return torch.cat([each.flatten().float() for each in first])
 

@@ -1,4 +1,4 @@
-"""An encoder that gives a sum of the states of all its layers, weighed by what the text is."""
+"""An encoder that returns a weighted sum of the states of all its layers; the weights depend on the text."""
 
 from __future__ import annotations
 

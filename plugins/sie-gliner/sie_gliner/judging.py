@@ -21,7 +21,7 @@ from sie_gliner.text.tokens import Tokens
 
 
 class FirstRun:
-    """The rows, and what the encoders give for them in float32."""
+    """The rows, and the encoders' states for them in float32."""
 
     def __init__(self, context: LoadContext, card: ModelCard, config: GlinerConfig, tokens: Tokens) -> None:
         self._made = _Rows(partial(make_rows, context, card, config, tokens), context)
@@ -38,13 +38,13 @@ class FirstRun:
         return self._texts, self._labels
 
     def in_float32(self, encoders: Encoders) -> Encoders:
-        """Give encoders that know the states of these rows in float32, and no others."""
+        """Return encoders that replay the states of these rows in float32, and no others."""
         labels = None if encoders.labels is None else self._labels.stand_in(encoders.labels)
         return Encoders(self._texts.stand_in(encoders.texts), labels)
 
 
 class _Rows:
-    """Makes the rows, first by the positions of texts alone, then by those of labels too."""
+    """Makes the rows, first with the text encoder's positions, then with the label encoder's too."""
 
     def __init__(self, make: Callable[[int | None, int | None], RowMaker], context: LoadContext) -> None:
         self._make = make
@@ -53,13 +53,13 @@ class _Rows:
         self.rows: Sequence[Row] = ()
 
     def texts(self, positions: int | None) -> Sequence[Ids]:
-        """Make them, and give the ids of the texts."""
+        """Make them, and return the ids of the texts."""
         self._text_positions = positions
         self.rows = judged_rows(self._make(positions, None), self._context)
         return [row.ids for row in self.rows]
 
     def labels(self, positions: int | None) -> Sequence[Ids]:
-        """Make them, and give the ids of the distinct labels."""
+        """Make them, and return the ids of the distinct labels."""
         self.rows = judged_rows(self._make(self._text_positions, positions), self._context)
         return list(distinct_labels(self.rows).values())
 
@@ -80,7 +80,7 @@ class _States:
         self._states = expected
 
     def stand_in(self, encoder: Encoder) -> Encoder:
-        """Give what knows these states; the encoder itself, where it computes in float32 or was not judged."""
+        """Return an encoder that replays these states; the encoder itself if it is in float32 or was not judged."""
         if self._states is None or encoder.info.precision == "float32":
             return encoder
         return _Known(encoder.info, self._states)
@@ -96,6 +96,6 @@ class _Known:
     def forward(
         self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
     ) -> torch.Tensor:
-        """Give the states of that batch; see `Encoder.forward`."""
+        """Return the states of that batch; see `Encoder.forward`."""
         assert len(ids) == len(self.states)
         return self.states

@@ -25,9 +25,9 @@ from sie_gliner.text.rows import RowMaker
 from sie_gliner.text.tokenizers import load_tokens
 
 ENCODERS = (f"{TEXTS}model.", f"{LABELS}model.")
-"""How the names of tensors begin that runners account for."""
+"""Prefixes of the tensors that runners read."""
 UNREAD = {"rnn.": True, "cross_fuser.": False}
-"""How the names of those begin that gliner saves and does not use; of bi-encoders, or of uni-encoders."""
+"""Prefixes of the tensors that gliner saves and does not use; of bi-encoders, or of uni-encoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def load(context: LoadContext) -> GlinerExtractor:
 
 
 def _load_heads(config: GlinerConfig, encoders: Encoders, tensors: CheckpointTensors) -> _Heads:
-    """Make the heads, and give them their weights.
+    """Make the heads, and load their weights.
 
     Raises:
         ModelLoadError: `CONFIG`: they are of a kind that is not known. `CORRUPT`: the file's tensors are not theirs.
@@ -124,7 +124,7 @@ def _load_heads(config: GlinerConfig, encoders: Encoders, tensors: CheckpointTen
 
 
 def _prepare(context: LoadContext, heads: _Heads) -> None:
-    """Bring the weights of heads into the form they are multiplied in, and give back the pages of those not needed."""
+    """Convert the weights of heads to the form of their products, and release the pages of unused ones."""
     assert context.weights is not None
     weights = [weight for module in heads.modules for weight in module.parameters()]
     mapped = MappedFiles.of(context.weights, weights)

@@ -10,14 +10,14 @@ from sie_core.contracts import InvalidInput, Option, PluginSetting, Task
 
 THRESHOLD = 0.5
 LONGEST_LABEL = 1_000
-"""Characters of a relation label, as of a label by the API: those that were tokenised are kept."""
+"""Bound on the characters of a relation label, as the API's on a label: tokenised ones are cached."""
 LEAST_WITH_RELATIONS = 0.1
 """A model of relations looks at every pair of the entities above the threshold: their number is squared."""
 
 PYTHON = PluginSetting(
     "SIE_GLINER_PYTHON",
     "",
-    "Python of an environment that has gliner, which `sie verify` holds GLiNER models against; empty for SIE's own.",
+    "`sie verify` compares GLiNER models with the gliner of this Python's environment. Unset, it is SIE's own Python.",
 )
 
 OPTIONS = (
@@ -72,7 +72,7 @@ class Choice:
         """Read the options of a task.
 
         Raises:
-            InvalidInput: There is an instruction, a relation label is no text, blank or too long, or the threshold is
+            InvalidInput: There is an instruction; a relation label is no text, blank or too long; or the threshold is
                 too low to look for relations.
         """
         if task.instruction:

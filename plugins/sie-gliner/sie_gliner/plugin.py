@@ -37,13 +37,13 @@ def sie_model_folders() -> list[Path]:
 
 @hookimpl
 def sie_settings() -> list[PluginSetting]:
-    """Register where gliner is."""
+    """Register the reference if gliner is installed."""
     return [PYTHON]
 
 
 @hookimpl
 def sie_references() -> list[Reference]:
-    """Register gliner itself, which the family is held against."""
+    """Register gliner itself, the family's reference."""
     return [
         Reference(
             name="gliner",

@@ -43,7 +43,7 @@ class Arrived(NamedTuple):
     """Its headers as they came."""
 
     def headers(self) -> dict[str, str]:
-        """Read the headers; those of JetStream's own messages hold `Status` and `Description`."""
+        """Read the headers; JetStream's own messages have `Status` and `Description`."""
         first, *lines = (self.head or b"").decode("utf-8", "replace").split("\r\n")
         _, _, status = first.partition(" ")
         code, _, description = status.partition(" ")
@@ -66,7 +66,7 @@ class DirectClient(Client):
         self._takes: dict[int, tuple[str, Take]] = {}
 
     async def take(self, subject: str, take: Take) -> Subscription:
-        """Have `take` called with each message to a subject; what it raises is logged."""
+        """Have `take` called with each message to a subject; an exception is logged."""
         self._takes[self._sid + 1] = (subject, take)  # the next subscription is this one
         return await self.subscribe(subject)
 
@@ -74,7 +74,7 @@ class DirectClient(Client):
         """Send one message.
 
         Raises:
-            nats.errors.Error: There is no connection, or a subject or header holds blanks; nothing is sent.
+            nats.errors.Error: There is no connection, or a subject or header contains blanks; nothing is sent.
         """
         if not self.is_connected or self._flush_queue is None:
             raise errors.ConnectionClosedError

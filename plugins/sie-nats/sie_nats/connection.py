@@ -1,8 +1,8 @@
 """One connection of nats-py, kept honest: bounded buffers, a watchdog, reconnection without end.
 
-nats-py alone waits for an old socket that still holds unsent bytes before it turns to another server. Its read loop
-ends for good on an exception it did not foresee, while it calls itself connected. The watchdog asks for a round trip
-each second and aborts the socket that does not answer.
+nats-py itself waits for an old socket with unsent bytes before it turns to another server. Its read loop ends at an
+unforeseen exception, while it still reports being connected. The watchdog asks for a round trip each second and aborts
+the socket that does not answer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sie_nats.client import DirectClient, Take
 from sie_nats.options import Options
 
 OPEN_S = 5.0
-"""How long the first connection may take."""
+"""Timeout of the first connection in seconds."""
 API_S = 5.0
-"""How long the broker may take to answer a question about streams, consumers and stores."""
+"""Timeout of a request to the broker about streams, consumers and stores, in seconds."""
 STALE_S = 2.0
-"""A connection without a round trip for so long is made anew."""
+"""A connection without a round trip for this many seconds is replaced."""
 STEPS = 4
 ANSWER_S = 3600
 """The client's own bound on an answer, which the watchdog is ahead of."""
@@ -55,7 +55,7 @@ class Connection:
         self._on_state: Callable[[ConnectionState], None] = lambda _: None
         self._state: ConnectionState = "closed"
         self._asked: dict[str, asyncio.Future[None]] = {}
-        """Questions on their way, by their subjects in lower case; done where the broker refuses one."""
+        """Requests in flight, by their subjects in lower case; resolved if the broker refuses one."""
 
     @property
     def state(self) -> ConnectionState:
@@ -116,7 +116,7 @@ class Connection:
         self._on_state("connected")
 
     async def close(self) -> None:
-        """Send what was handed over, then disconnect."""
+        """Send the pending messages, then disconnect."""
         if self._state == "closed":
             return
         self._state = "closed"
@@ -157,7 +157,7 @@ class Connection:
             self._client.send_now(subject, payload, reply, headers)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside; it ends with the connection."""
+        """Run a background task; it ends with the connection."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -204,7 +204,7 @@ class Connection:
             asked.set_result(None)
 
     def new_inbox(self) -> str:
-        """Return a subject nobody else can guess."""
+        """Return a subject that nobody else can guess."""
         return self._client.new_inbox()
 
     @property
@@ -213,7 +213,7 @@ class Connection:
         return self._client
 
     def require(self) -> None:
-        """See that there is a connection.
+        """Check that there is a connection.
 
         Raises:
             QueueError: `UNAVAILABLE`.
@@ -249,13 +249,13 @@ class Connection:
             await asyncio.sleep(CHECK_S)
             try:
                 served = await self._look(served)
-            except Exception:  # without this task a connection that hangs would be noticed by nobody
+            except Exception:  # without this task, a hanging connection would go unnoticed
                 log.exception("the connection to %s could not be looked at; it is tried again", self.options.url)
 
     async def _look(self, served: asyncio.StreamWriter | None) -> asyncio.StreamWriter | None:
         """Cut the connection if it does not answer; return the socket that is served."""
         if self._client.is_reconnecting:
-            # The socket that was lost alone: the next one may be at its handshake.
+            # Drop only the lost socket: the next one may be at its handshake.
             if self._writer() is served:
                 self._abort()
             return served
@@ -269,12 +269,12 @@ class Connection:
         return served
 
     async def _round_trip(self) -> bool:
-        # Without the task that sends, nats-py's own round trip is none: it asks nothing, and says that all is well.
+        # Without the sending task, nats-py's own round trip is useless: it sends nothing, and reports that all is well.
         if any(task is None or task.done() for task in (self._client._reading_task, self._client._flusher_task)):
             return False
         asked = asyncio.create_task(self._client.flush(ANSWER_S))
         try:
-            # In steps: where this process itself stood still, the answer that came meanwhile is read before the next.
+            # In steps: if this process itself stalled, an answer that arrived meanwhile is read before the next.
             for _ in range(STEPS):
                 if (await asyncio.wait((asked,), timeout=STALE_S / STEPS))[0]:
                     break
@@ -282,11 +282,11 @@ class Connection:
                 return True
         finally:
             asked.cancel()
-        # A connection lost meanwhile is being made again already.
+        # A lost connection is already being replaced.
         return not self._client.is_connected
 
     def _abort(self) -> None:
-        """Drop the socket with what it has not sent. nats-py would wait for it without end."""
+        """Drop the socket with its unsent data; nats-py would wait for it forever."""
         if (writer := self._writer()) is not None:
             writer.transport.abort()
 

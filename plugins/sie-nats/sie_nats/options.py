@@ -1,4 +1,4 @@
-"""How to reach the broker, and how it keeps what it is given: the settings of one connection."""
+"""Address of the broker and its storage: the settings of one connection."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Options:
 
     @classmethod
     def read(cls, url: str, settings: Mapping[str, str]) -> Options:
-        """Read the options of a URL, several of them joined by commas, and of the settings.
+        """Read the options of a URL (several joined by commas) and of the settings.
 
         Raises:
-            ValueError: One cannot be used; the message says which and what is allowed, and holds no secret.
+            ValueError: An option cannot be used; the message names it and the allowed values, and holds no secret.
         """
         if unknown := sorted(set(settings) - set(SETTINGS)):
             raise ValueError(f"{unknown[0]!r} is no setting of NATS; there are {', '.join(SETTINGS)}")
@@ -54,7 +54,7 @@ class Options:
         return ",".join(self.servers)
 
     def of_client(self) -> dict[str, Any]:
-        """Give the arguments of nats-py's `connect` that log in."""
+        """Return the login arguments of nats-py's `connect`."""
         given = {"user": self.user, "password": self.password, "user_credentials": self.creds, "tls": self.tls}
         return {name: value for name, value in given.items() if value is not None}
 

@@ -17,13 +17,13 @@ from sie_nats.connection import Connection
 from sie_nats.streams import GROUP, nanoseconds
 
 LINGER_S = 30.0
-"""How long a request for messages stays at the broker."""
+"""Seconds for which a request for messages stays at the broker."""
 LEAST_LINGER_S = 2.5
 """The broker wants room for two heartbeats."""
 HEARTBEAT_S = 1.0
-"""How often the broker says that a request still stands; after three missed ones it is made anew."""
+"""Interval at which the broker confirms that a request still stands; after three missed ones it is sent again."""
 CLOSE_S = 2.0
-"""How long the broker may take to see that a pull has ended; one that stands still is left to the ack wait."""
+"""Seconds for the broker to notice that a pull has ended; a stalled one is left to the ack wait."""
 AGAIN_S = 1.0
 """Seconds before a refused creation of a consumer, or a refused pull, is retried."""
 GONE = ("consumer deleted", "no responders")
@@ -83,9 +83,9 @@ class JetStreamPull:
         self._subscription: Subscription | None = None
         self._numbers = 0
         self._most = 0
-        """The largest credit so far: requests are topped up once half of it is missing."""
+        """The largest credit so far: a new request is sent once half of it is used up."""
         self._requested = 0
-        """Messages asked for at the broker that have not come."""
+        """Requested messages that have not arrived."""
         self._heard = 0.0
         self._check: asyncio.TimerHandle | None = None
         self.credit = 0
@@ -99,14 +99,14 @@ class JetStreamPull:
         self._listen(asyncio.get_running_loop().time())
 
     def add_credit(self, messages: int) -> None:
-        """Take so many more."""
+        """Add to the credit."""
         if not self.closed:
             self.credit += messages
             self._most = max(self._most, self.credit)
             self.top_up()
 
     def top_up(self) -> None:
-        """Ask for what is missing, seldom: each request costs the broker as much as a message."""
+        """Request the missing messages, seldom: each request costs the broker as much as a message."""
         missing = self.credit - self._requested
         if self.closed or missing <= 0 or (self._requested > 0 and missing < self._most // 2):
             return
@@ -124,7 +124,7 @@ class JetStreamPull:
         self._connection.send_soon(self._asks, json.dumps(wish).encode(), f"{self._inbox}.{self._numbers}")
 
     def renew(self) -> None:
-        """Ask anew after a reconnection: the broker dropped what was asked on the old one."""
+        """Request again after a reconnection: the broker dropped the requests of the old one."""
         self._requested = 0
         self.top_up()
 
@@ -142,11 +142,11 @@ class JetStreamPull:
                     await self._subscription.drain()  # type: ignore[no-untyped-call]
 
     def _listen(self, due: float) -> None:
-        """Look whether the broker still knows of what was asked: a consumer that ends may lose a request unsaid."""
+        """Check whether the broker still knows the request: a consumer that ends may drop it silently."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         if now - due > HEARTBEAT_S:
-            # This process itself stood still: what came meanwhile is not read yet, and what was asked may stand.
+            # This process itself stalled: messages that arrived meanwhile are unread, and the request may still stand.
             self._heard = now
         if self._requested > 0 and now - self._heard > 3 * HEARTBEAT_S and self._connection.state == "connected":
             self._heard = now
@@ -167,7 +167,7 @@ class JetStreamPull:
         self._take(delivery)
 
     def _status(self, message: Arrived) -> None:
-        """A request ended: its time is over, or there is no consumer."""
+        """A request ended: its time is over, or the consumer is gone."""
         headers = message.headers()
         if headers.get("Status") == "100":
             return

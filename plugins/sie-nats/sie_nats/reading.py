@@ -49,7 +49,7 @@ class MessageReader:
             self._others(data)
 
     def _read(self, data: bytes) -> None:
-        """Take the messages that are whole, and begin with the one that is not."""
+        """Take the complete messages, and begin the incomplete one."""
         start = 0
         while start < len(data):
             end = data.find(CRLF, start)
@@ -67,11 +67,11 @@ class MessageReader:
             start = stop + len(CRLF)
 
     def _end(self, line: _Line, data: bytes) -> bytes:
-        """Take the end of the message that was begun; return what is behind it."""
+        """Take the rest of the begun message; return the bytes after it."""
         number, subject, reply, head, _ = line
         parts, last, rest = self._parts, data[: self._missing], data[self._missing :]
         self._begun, self._parts = None, []
-        if len(last) < len(CRLF):  # the bytes before end with the first of it
+        if len(last) < len(CRLF):  # the earlier bytes end with its first one
             parts[-1] = parts[-1][:-1]
         else:
             parts.append(last[: -len(CRLF)])
@@ -80,7 +80,7 @@ class MessageReader:
         return rest
 
     def _line(self, line: bytes) -> _Line | None:
-        """Read `MSG subject number [reply] size` or `HMSG subject number [reply] head size`; None of anything else."""
+        """Read `MSG subject number [reply] size` or `HMSG subject number [reply] head size`; None for anything else."""
         words = line.split()
         head = 0
         try:

@@ -22,12 +22,12 @@ def spare_subject(queue: str) -> str:
 
 
 def spare_headers() -> dict[str, str]:
-    """Give the headers of a spare message: it takes the place of the one before, and ends where no other follows."""
+    """Return the headers of a spare message: it replaces the one before, and expires if no other follows."""
     return {"Nats-Rollup": "sub", "Nats-TTL": str(SPARE_TTL_S)}
 
 
 def stream_config(settings: QueueSettings, storage: str, replicas: int) -> dict[str, Any]:
-    """Give a stream's configuration, durations in nanoseconds."""
+    """Return a stream's configuration, durations in nanoseconds."""
     on_disk = storage == "file"
     return {
         "name": settings.name,
@@ -37,7 +37,7 @@ def stream_config(settings: QueueSettings, storage: str, replicas: int) -> dict[
         "num_replicas": replicas,
         "discard": "new",
         "discard_new_per_subject": settings.max_messages_per_subject is not None,
-        "max_msgs": settings.max_messages + on_disk,  # the spare one
+        "max_msgs": settings.max_messages + on_disk,  # the spare message
         "max_msgs_per_subject": settings.max_messages_per_subject or -1,
         "max_bytes": settings.max_bytes,
         "max_age": nanoseconds(settings.max_age_s),
@@ -49,7 +49,7 @@ def stream_config(settings: QueueSettings, storage: str, replicas: int) -> dict[
 
 
 def consumer_config(settings: ConsumerSettings) -> dict[str, Any]:
-    """Give a pull consumer's configuration, durations in nanoseconds."""
+    """Return a pull consumer's configuration, durations in nanoseconds."""
     return {
         "durable_name": settings.name,
         "filter_subject": settings.subject,

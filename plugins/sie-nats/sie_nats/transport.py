@@ -36,10 +36,10 @@ from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
 from sie_nats.streams import consumer_config, differences, spare_headers, spare_subject, stream_config
 
 STORED_S = 5.0
-"""How long the broker may take to say that a message is stored."""
+"""Seconds for the broker to confirm that a message is stored."""
 LATE_S = 0.5
 SPARE_S = 1.0
-"""Between two spare messages: the file that holds the last one may be full by then."""
+"""Seconds between two spare messages: the file with the last one may be full by then."""
 NO_MESSAGE = 10037
 NO_ROOM = "insufficient"
 """Marks JetStream's error for lack of memory or disk for a stream."""
@@ -59,9 +59,9 @@ class JetStreamTransport(QueueTransport):
         self._answers = ""
         self._numbers = 0
         self._unanswered: dict[str, tuple[OnStored, float]] = {}
-        """By when the broker is to say so; those that are due first come first."""
+        """Deadlines of the broker's confirmations; the earliest comes first."""
         self._due: asyncio.TimerHandle | None = None
-        """One timer for all of them: a timer for each message costs as much as to send it."""
+        """One timer for all of them: a timer per message costs as much as sending it."""
         self._pulls: list[JetStreamPull] = []
         self._consumers: dict[tuple[str, str], ConsumerSettings] = {}
         self._spared_at: dict[str, float] = {}
@@ -84,7 +84,7 @@ class JetStreamTransport(QueueTransport):
         await self._connection.subscribe(f"{self._answers}.*", self._answered)
 
     async def close(self) -> None:
-        """Send what was handed over, then disconnect."""
+        """Send the pending messages, then disconnect."""
         for pull in self._pulls:
             await pull.close()
         await self._connection.close()
@@ -183,7 +183,7 @@ class JetStreamTransport(QueueTransport):
         except QueueError as error:
             if error.failure != "NOT_FOUND":
                 raise
-            # A stream that is not there is told otherwise than a message.
+            # A missing stream is reported differently from a missing message.
             await self._connection.ask(f"STREAM.INFO.{queue}")
             return False
         return True
@@ -201,7 +201,7 @@ class JetStreamTransport(QueueTransport):
                 return counts
 
     async def send(self, subject: str, payload: bytes, reply: str = "") -> None:
-        """Send to whoever is subscribed now."""
+        """Send to the current subscribers."""
         await self._connection.send(subject, payload, reply)
 
     async def subscribe(self, subject: str, on_message: Callable[[Message], None]) -> Subscription:
@@ -261,7 +261,7 @@ class JetStreamTransport(QueueTransport):
             entry(api_error(error, "publish"))
 
     def _spare(self, queue: str) -> None:
-        """Have a message stay in a queue that is in use."""
+        """Keep one spare message in a queue that is in use."""
         now = asyncio.get_running_loop().time()
         if self._options.storage == "file" and now - self._spared_at.get(queue, -SPARE_S) >= SPARE_S:
             self._spared_at[queue] = now
@@ -274,11 +274,11 @@ class JetStreamTransport(QueueTransport):
             self._due = loop.call_later(STORED_S, self._not_answered, loop.time() + STORED_S)
 
     def _not_answered(self, due: float) -> None:
-        """Tell of the messages that are due, and look again when the next one is."""
+        """Report overdue messages, and check again when the next one is due."""
         loop, self._due = asyncio.get_running_loop(), None
         now = loop.time()
         if now - due > LATE_S:
-            # This process itself stood still: the answers may be there, and not be read yet.
+            # This process itself stalled: the answers may have arrived and not been read yet.
             self._unanswered = {number: (call, now + STORED_S) for number, (call, _) in self._unanswered.items()}
         for number in [number for number, (_, at) in self._unanswered.items() if at <= now]:
             if (on_stored := self._forget(number)) is not None:

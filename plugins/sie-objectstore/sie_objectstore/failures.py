@@ -27,7 +27,7 @@ _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})|HTTP status 
 def told(url: str, key: str) -> Iterator[None]:
     """Turn what obstore raises into the contract's error, with the store and the remedy named.
 
-    Without a `key` only the bucket itself may be missing.
+    Without a `key`, only the bucket itself may be missing.
 
     Raises:
         ObjectStoreError: Whatever failed in the store.
@@ -50,13 +50,13 @@ def told(url: str, key: str) -> Iterator[None]:
 
 
 def unavailable(url: str, why: str) -> ObjectStoreError:
-    """Say that a store cannot be reached, or fails."""
+    """Make the error for a store that cannot be reached, or fails."""
     endpoint = ENDPOINTS.get(_scheme(url), "")
     return ObjectStoreError("UNAVAILABLE", f"{url} cannot be reached ({why}): check the endpoint{endpoint}, or wait")
 
 
 def conflict(url: str, key: str) -> ObjectStoreError:
-    """Say that the condition of a write does not hold."""
+    """Make the error for a failed condition of a write."""
     return ObjectStoreError("CONFLICT", f"{url}: {key} was written by another meanwhile: read it again")
 
 

@@ -30,9 +30,9 @@ RANGE = 8 * 2**20
 READERS = 8
 """Ranged reads at once; with `RANGE` they bound the memory of a download to 64 MB."""
 ATTEMPTS = 4
-"""How often an operation is tried, beside its requests: an answer may break off after its status has come."""
+"""Attempts of an operation, in addition to the retries of its requests: an answer may break off after its status."""
 RETRIES = 4
-"""How often obstore repeats a request of an operation."""
+"""Number of obstore's retries of a request."""
 BUDGET_S = 60.0
 """Seconds after which nothing that failed is tried again."""
 _MARK = "siewrite"
@@ -40,7 +40,7 @@ _MARK = "siewrite"
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _CLIENT: ClientConfig = {"allow_http": True, "connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
-"""Plain HTTP is only ever spoken where an endpoint's own URL says so."""
+"""Plain HTTP is used only if an endpoint's own URL says so."""
 
 
 def _retries(budget_s: float) -> RetryConfig:
@@ -94,7 +94,7 @@ class BucketStore:
         return self._write_if("create", key, data)
 
     def replace(self, key: str, data: bytes, version: str) -> str:
-        """Store a small object in place of a version of it."""
+        """Replace one version of a small object."""
         gs = self._version_field == "version"
         return self._write_if({"version": version} if gs else {"e_tag": version}, key, data)
 
@@ -165,7 +165,7 @@ class BucketStore:
         return content
 
     def upload(self, key: str, file: Path) -> None:
-        """Store a file, in parts where it is large."""
+        """Store a file, in parts if it is large."""
         self._retried("", lambda: obstore.put(self._store, key, file))
 
     def size(self, key: str) -> int | None:

@@ -104,5 +104,5 @@ def sie_device_probes() -> list[DeviceProbe]:
 
 @hookimpl
 def sie_settings() -> list[PluginSetting]:
-    """Register what has every CPU compute in bfloat16."""
+    """Register the setting that makes every CPU compute in bfloat16."""
     return [CPU_BFLOAT16]

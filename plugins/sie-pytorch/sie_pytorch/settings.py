@@ -8,7 +8,7 @@ AUTO, ALWAYS = "auto", "always"
 CPU_BFLOAT16 = PluginSetting(
     "SIE_PYTORCH_CPU_BFLOAT16",
     AUTO,
-    "Which CPUs compute in bfloat16 where half precision is asked for: `auto`, those that multiply it faster than "
-    "float32; `always`, every one, for half the memory.",
+    "Where half precision is asked for, a CPU computes in bfloat16: with `auto`, one that multiplies it faster than "
+    "float32; with `always`, every one, for half the memory.",
     (AUTO, ALWAYS),
 )

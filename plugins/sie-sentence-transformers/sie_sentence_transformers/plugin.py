@@ -18,7 +18,7 @@ from sie_sentence_transformers.references.specs import REFERENCES
 CONTRACT_VERSION = 1
 
 OPTIONS = (NORMALIZE, *PROMPT_OPTIONS, replace(LENGTH, stage="run"), SIMILARITY, AUTO_MAP)
-"""A length goes with the call of the library's `encode`, so it keeps requests apart."""
+"""A length is an argument of the library's `encode`, so it keeps requests apart."""
 
 
 @hookimpl
@@ -38,5 +38,5 @@ def sie_model_families() -> list[ModelFamily]:
 
 @hookimpl
 def sie_references() -> list[Reference]:
-    """Register what families are held against."""
+    """Register the references of the families."""
     return list(REFERENCES)

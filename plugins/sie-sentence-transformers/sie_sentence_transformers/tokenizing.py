@@ -1,4 +1,4 @@
-"""Has the library tokenise as `tokenizer.json` says, where transformers' classes would not."""
+"""Makes the library tokenise as `tokenizer.json` says, if transformers' classes would not."""
 
 from __future__ import annotations
 

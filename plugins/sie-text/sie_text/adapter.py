@@ -46,7 +46,7 @@ class TextAdapter(Adapter):
 
 
 class HostAdapter(TextAdapter):
-    """A text adapter that computes nothing on a device: `finish` does all of it, on CPU threads."""
+    """A text adapter that computes nothing on a device: `finish` does all the work, on CPU threads."""
 
     def run(self, units: Sequence[Unit]) -> None:
         """No computation on the device's thread is needed."""

@@ -1,4 +1,4 @@
-"""From items to token sequences: prompts, tokenisation, truncation. Several threads may prepare at once."""
+"""Converts items to token sequences: prompts, tokenisation, truncation. Several threads may prepare at once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TextPreparation:
             model: The model's id, for messages.
             tokenizer: Its tokenizer.
             prompts: The prompts its files declare.
-            lengths: How long texts may be.
+            lengths: Limits on the length of texts.
             pools_prompt: Whether pooling takes a prompt's tokens in.
             takes_ids: Whether items may hold token ids.
             expansion: Expansion of short queries; None for none.

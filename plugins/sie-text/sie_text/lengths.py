@@ -1,4 +1,6 @@
-"""How long texts may be: what the weights' files, the model's config, its positions and a request say, in one."""
+"""The limit on the length of texts, combined from the weights' files, the model's config, its positions and the
+request.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _ASSUMED_LENGTH = 512
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How many tokens a text may have, special ones included; None for no limit."""
+    """Bound on the tokens of a text, including special ones; None for no limit."""
 
     default: int | None
     query: int | None
@@ -98,7 +100,7 @@ def sequence_lengths(
 
 
 def assumed_length(card: ModelCard) -> tuple[int, str]:
-    """Choose the length of a model that neither its tokenizer nor its positions limit, and the note that says so."""
+    """Choose the length of a model whose tokenizer and positions set no limit, and the note on it."""
     remedy = "`max_sequence_length` in the model's config sets another length"
     for name in _STATED_LENGTHS:
         stated = card.config.get(name)

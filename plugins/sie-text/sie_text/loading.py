@@ -91,7 +91,7 @@ def disable_progress_bars() -> None:
 
 
 def profile_options(context: LoadContext) -> dict[str, Any]:
-    """Give the options of the model's profile, without those that are null: null unsets an option, as in a request."""
+    """Return the options of the model's profile, without null ones: null unsets an option, as in a request."""
     return {name: value for name, value in context.model.profile.runtime.items() if value is not None}
 
 
@@ -104,7 +104,8 @@ def profile_fault(context: LoadContext, error: InvalidInput) -> ModelLoadError:
 def warm_up(
     adapter: Adapter, context: LoadContext, outputs: Sequence[OutputType] = ("dense",)
 ) -> dict[OutputType, int]:
-    """Run one text through everything, so that the first request finds all in place; return how many dims each has.
+    """Run one text through the whole model, so that the first request finds everything ready; return the dims of each
+    output.
 
     Raises:
         ModelLoadError: `CONFIG`: the profile's options cannot be served; names the option.
@@ -116,7 +117,7 @@ def warm_up(
 
 
 def run_once(adapter: Adapter, context: LoadContext, task: Task) -> ItemOutput:
-    """Run one text through everything for `task`, whose options are the profile's; return what becomes of it.
+    """Run one text through the whole model for `task`, whose options are the profile's; return the result.
 
     Raises:
         ModelLoadError: `CONFIG`: the profile's options cannot be served; names the option.
@@ -154,7 +155,7 @@ def needed_card(context: LoadContext) -> ModelCard:
 
 
 def refuse_pickled(card: ModelCard) -> None:
-    """Refuse a model that has the weights of any of its modules in a pickle alone.
+    """Refuse a model if any of its modules has its weights only in a pickle.
 
     Raises:
         ModelLoadError: `CONFIG`, naming the file and the remedy.
@@ -175,7 +176,7 @@ def require_weights(card: ModelCard) -> None:
     """Refuse a folder without the transformer's weights.
 
     Raises:
-        ModelLoadError: `CONFIG`, naming what is missing.
+        ModelLoadError: `CONFIG`, naming the missing one.
     """
     refuse_pickled(card)
     if fault := misnamed_weights(card):
@@ -185,7 +186,7 @@ def require_weights(card: ModelCard) -> None:
 
 
 def similarities(context: LoadContext, *outputs: OutputType) -> dict[OutputType, Similarity]:
-    """Say how `score` compares the vectors of a model, as sentence-transformers does.
+    """Return how `score` compares the vectors of a model, as in sentence-transformers.
 
     The profile's `similarity` and the files' `similarity_fn_name` are of the first of its outputs.
     """

@@ -32,7 +32,7 @@ POOLING_NAMES: Mapping[str, PoolingMode] = {
     "weighted_mean": "weightedmean",
     "mean_sqrt_len": "mean_sqrt_len_tokens",
 }
-"""Values of `pooling`: sentence-transformers' names, and other spellings of them."""
+"""Values of `pooling`: sentence-transformers' names, and other spellings."""
 
 PROMPT_OPTIONS = (
     Option(

@@ -24,16 +24,16 @@ class TokenSequence:
     types: Ids | None = None
     """int64 `[tokens]`: the token types of a pair; None if all are 0."""
     excluded: int = 0
-    """How many leading tokens pooling leaves out."""
+    """Number of leading tokens that pooling leaves out."""
     truncated: Truncation | None = None
     max_active_dims: int | None = None
     """Entries that a sparse vector keeps; None for the weights' own number."""
     query: bool = False
     """Whether it is a query."""
     expanded: int = 0
-    """How many tokens at its end expand it."""
+    """Number of expansion tokens at its end."""
     attended: bool = True
-    """Whether tokens attend to those that expand it."""
+    """Whether other tokens attend to the expansion."""
     finish_options: Any = None
     """Read by `Head.finish`; not part of the batch key."""
 
@@ -43,7 +43,7 @@ class TokenSequence:
         return self.ids.nbytes + (0 if self.types is None else self.types.nbytes)
 
     def unit(self, item: int, key: Hashable) -> Unit:
-        """Make the unit of a batch whose payload it is: it costs its tokens; those that expand it are no usage."""
+        """Make the unit with this payload: its cost is its tokens; expansion tokens do not count as usage."""
         tokens = len(self.ids)
         return Unit(item, max(1, tokens), key, self, tokens - self.expanded, self.truncated, self.nbytes)
 
@@ -55,9 +55,9 @@ class PackedBatch:
         self.sequences = sequences
         ids = [sequence.ids for sequence in sequences]
         self.lengths: Ids = np.array([len(each) for each in ids], dtype=np.int64)
-        """`[sequences]`: how many tokens each has."""
+        """`[sequences]`: tokens of each sequence."""
         self.cu_seqlens: Ids = np.zeros(len(ids) + 1, dtype=np.int64)
-        """`[sequences + 1]`: where each starts, the number of all tokens last."""
+        """`[sequences + 1]`: start of each sequence, and the number of all tokens last."""
         self.lengths.cumsum(out=self.cu_seqlens[1:])
         self.ids: Ids = np.concatenate(ids)
         """`[total_tokens]`: the ids of all sequences."""
@@ -72,11 +72,11 @@ class PackedBatch:
 
     @cached_property
     def excluded(self) -> Ids:
-        """`[sequences]`: how many leading tokens of each pooling leaves out."""
+        """`[sequences]`: number of leading tokens that pooling leaves out."""
         return np.array([sequence.excluded for sequence in self.sequences], dtype=np.int64)
 
     @cached_property
     def key_lengths(self) -> Ids | None:
-        """`[sequences]`: how many tokens of each are attended to; None if all are."""
+        """`[sequences]`: number of key tokens of each sequence; None if all are."""
         unseen = [0 if sequence.attended else sequence.expanded for sequence in self.sequences]
         return self.lengths - np.array(unseen, dtype=np.int64) if any(unseen) else None

@@ -17,8 +17,8 @@ def sparse_outputs(arrays: Sequence[NDArray[Any]], most: Sequence[int | None], d
     """Split entries into one sparse vector a text.
 
     Args:
-        arrays: How many entries each text has; all indices, ascending within a text; all weights.
-        most: How many of its largest entries each text keeps; None keeps all.
+        arrays: Number of entries per text; all indices, ascending within a text; all weights.
+        most: Number of largest entries that each text keeps; None keeps all.
         dims: Entries of the vocabulary.
     """
     counts, indices, values = arrays

@@ -15,7 +15,7 @@ __all__ = ["cut", "cuts_start", "no_room", "too_long"]
 
 
 def cuts_start(task: Task, tokenizer: TextTokenizer) -> bool:
-    """Whether texts are cut at their start: as the request says, or else the weights' files."""
+    """Whether texts are cut at their start: by the request, otherwise by the weights' files."""
     return tokenizer.cuts_start if task.truncate is None else task.truncate == "start"
 
 
@@ -35,16 +35,16 @@ def cut(content: Ids, room: int, *, start: bool, before: int = 0, after: int = 0
 def too_long(
     where: str, model: str, tokens: int, limit: int, part_of: str = "", *, more: bool = False, kept: bool = False
 ) -> InvalidInput:
-    """Word that a text may not be cut, or not enough.
+    """Make the error for a text that may not be cut, or cannot be cut enough.
 
     Args:
-        where: The field.
+        where: Name of the field.
         model: The model's name.
-        tokens: How many it has; with `more`, it has as many at least: not all were counted.
-        limit: How many it may have.
-        part_of: What it is counted with, such as `the pair`.
+        tokens: Number of tokens; with `more`, a lower bound: not all were counted.
+        limit: Bound on the tokens.
+        part_of: The whole that it is counted with, such as `the pair`.
         more: See `tokens`.
-        kept: Whether it is one that is never cut, so that to allow truncation does not help.
+        kept: Whether it is never cut, so that allowing truncation does not help.
     """
     counted = f"{where}: {part_of} it is part of has" if part_of else f"{where} has"
     counted = f"{counted} more than {tokens}" if more else f"{counted} {tokens}"
@@ -57,7 +57,7 @@ def too_long(
 
 
 def no_room(where: str, limit: int, taken: int) -> InvalidInput:
-    """Word that what stands around a text leaves no token for it."""
+    """Make the error for a text for which the words around it leave no token."""
     return InvalidInput(
         f"{where}: of the {limit} tokens it may have, the words and special tokens around it take {taken}, which "
         "leaves none for the text: shorten the prompt, or allow more tokens.",

@@ -20,7 +20,7 @@ from sie_core.api.fields.body import LIKE
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.limits import MAX_BODY_PAUSE_S, MAX_BODY_S, MAX_BODY_VALUES, MIN_BODY_PROGRESS
 from sie_core.api.http.offload import BodyThreads
-from sie_core.api.request import HEADERS, RequestHeaders
+from sie_core.api.request import CLIENT, HEADERS, HELD, RequestHeaders
 from sie_core.contracts import InferenceError
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -32,8 +32,6 @@ SMALL: Final = 2**20
 """Bytes of a body that one call may copy."""
 _LOOKED_AT: Final = 64
 """Fields of a body among which one is looked for that was meant for another."""
-HELD = "sie.body_bytes"
-"""The key of a request's scope with the number of bytes that the gate counts for it."""
 
 
 async def read_body(
@@ -109,9 +107,9 @@ async def _received(request: Request, limit: int, announced: int | None, gate: G
 
 def _hold(request: Request, gate: Gate, size: int) -> None:
     """Have the gate count `size` bytes of the body, with those it counts already."""
-    client, before = request.client, request.scope.get(HELD, 0)
+    before = request.scope.get(HELD, 0)
     if size > before:
-        gate.hold(size - before, client and client.host, before)
+        gate.hold(size - before, request.scope[CLIENT])
         request.scope[HELD] = size
 
 

@@ -91,7 +91,7 @@ def _route(version: str, name: str, about: str) -> Route:
             field_name,
             float_bytes=lambda body: sum(FLOAT_BYTES[each] for each in embedding_types(body)),
         ),
-        errors="cohere",
+        dialect="cohere",
         tag="cohere",
         examples=(
             Example(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,61 +20,77 @@ from sie_core.api.configs.reading import (
     resolve_answer,
 )
 from sie_core.api.context import Api
+from sie_core.api.endpoint import Endpoint, Handler
+from sie_core.api.http.envelopes import CONFIGS_PREFIX
 from sie_core.api.http.errors import error_response
 from sie_core.contracts import InferenceError
 
-PREFIX: Final = "/v1/configs"
 MOST_BODY_BYTES: Final = 1 << 16
 """Of a request to resolve a model."""
 
 
-def router(api: Api, backend: FleetConfigs) -> APIRouter:
-    """Make the routes."""
-    routes = APIRouter(prefix=PREFIX, tags=["configs"], include_in_schema=False)
+async def list_models(api: Api, request: Request) -> Response:
+    """List every config, with its profiles and where it came from."""
+    fleet = _fleet(api)
+    return _json(models_listing(fleet.config_registry(), fleet.config_sources()))
 
-    @routes.get("/models")
-    async def list_models() -> Response:
-        """List every config, with its profiles and where it came from."""
-        return _json(models_listing(backend.config_registry(), backend.config_sources()))
 
-    @routes.get("/models/{model:path}/status")
-    async def model_status(model: str) -> Response:
-        """Say which workers have the config of a model."""
-        return _json(status_answer(backend, model))
+async def model_status(api: Api, request: Request) -> Response:
+    """Say which workers have the config of a model."""
+    return _json(status_answer(_fleet(api), request.path_params["model"]))
 
-    @routes.get("/models/{model:path}")
-    async def get_model(model: str) -> Response:
-        """Return the YAML of a config."""
-        return Response(model_yaml(backend.config_registry(), model), media_type=YAML_TYPE)
 
-    @routes.post("/resolve")
-    async def resolve(request: Request) -> Response:
-        """Name the bundle whose workers serve a model."""
-        body = await read_body(request, MOST_BODY_BYTES, api.gate, api.body_threads)
-        return _json(resolve_answer(backend.config_registry(), body))
+async def get_model(api: Api, request: Request) -> Response:
+    """Return the YAML of a config."""
+    return Response(model_yaml(_fleet(api).config_registry(), request.path_params["model"]), media_type=YAML_TYPE)
 
-    @routes.get("/bundles")
-    async def list_bundles() -> Response:
-        """List the bundles, with their connected workers."""
-        return _json(gateway_bundles(backend))
 
-    @routes.get("/bundles/{bundle}")
-    async def get_bundle(bundle: str) -> Response:
-        """Return the YAML of a bundle."""
-        return Response(bundle_yaml(backend.config_registry(), bundle), media_type=YAML_TYPE)
+async def resolve(api: Api, request: Request) -> Response:
+    """Name the bundle whose workers serve a model."""
+    body = await read_body(request, MOST_BODY_BYTES, api.gate, api.body_threads)
+    return _json(resolve_answer(_fleet(api).config_registry(), body))
 
-    @routes.get("/epoch")
-    async def epoch() -> Response:
-        """Tell the epoch and the hashes of the configs in force."""
-        return _json(epoch_answer(backend.config_registry()))
 
-    @routes.api_route("/models", methods=["POST", "PUT", "DELETE"])
-    @routes.api_route("/models/{model:path}", methods=["POST", "PUT", "DELETE"])
-    async def write(request: Request) -> Response:
-        """Refuse to write, and name who does."""
-        return error_response(_elsewhere(request, backend.config_service_url()), request.scope, {"Allow": "GET"})
+async def list_bundles(api: Api, request: Request) -> Response:
+    """List the bundles, with their connected workers."""
+    return _json(gateway_bundles(_fleet(api)))
 
-    return routes
+
+async def get_bundle(api: Api, request: Request) -> Response:
+    """Return the YAML of a bundle."""
+    return Response(bundle_yaml(_fleet(api).config_registry(), request.path_params["bundle"]), media_type=YAML_TYPE)
+
+
+async def epoch(api: Api, request: Request) -> Response:
+    """Tell the epoch and the hashes of the configs in force."""
+    return _json(epoch_answer(_fleet(api).config_registry()))
+
+
+async def write(api: Api, request: Request) -> Response:
+    """Refuse to write, and name who does."""
+    return error_response(_elsewhere(request, _fleet(api).config_service_url()), request.scope, {"Allow": "GET"})
+
+
+def _endpoint(path: str, handler: Handler, *methods: str) -> Endpoint:
+    return Endpoint(CONFIGS_PREFIX + path, handler, "configs", methods or ("GET",))
+
+
+ENDPOINTS: Final = (
+    _endpoint("/models", list_models),
+    _endpoint("/models/{model:path}/status", model_status),
+    _endpoint("/models/{model:path}", get_model),
+    _endpoint("/resolve", resolve, "POST"),
+    _endpoint("/bundles", list_bundles),
+    _endpoint("/bundles/{bundle}", get_bundle),
+    _endpoint("/epoch", epoch),
+    _endpoint("/models", write, "POST", "PUT", "DELETE"),
+    _endpoint("/models/{model:path}", write, "POST", "PUT", "DELETE"),
+)
+"""The routes over a backend that has `FleetConfigs`."""
+
+
+def _fleet(api: Api) -> FleetConfigs:
+    return cast("FleetConfigs", api.backend)
 
 
 def _elsewhere(request: Request, url: str | None) -> InferenceError:

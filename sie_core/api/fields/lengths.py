@@ -14,6 +14,7 @@ Value = TypeVar("Value")
 
 _SIDES: Final[Mapping[str, Truncate]] = {"left": "start", "right": "end"}
 _OWN_LENGTH: Final = -1
+"""What vLLM's clients send for the length that the model takes."""
 
 
 class PromptLength(DialectBody):

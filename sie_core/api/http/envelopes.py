@@ -17,24 +17,14 @@ from starlette.types import Scope
 from sie_core.api.http.model_id import MalformedModelIdError
 from sie_core.contracts import InferenceError
 
-EnvelopeName = Literal["native", "configs", "openai", "cohere", "tei", "ollama"]
+Dialect = Literal["native", "configs", "openai", "cohere", "tei", "ollama"]
 
 ACCEPTED: Final = 202
-ENVELOPE: Final = "sie.envelope"
-"""The key of a request's scope with the name of its envelope, where the path does not decide it."""
+"""The HTTP status of a request that has to be sent again once a worker is there."""
+DIALECT: Final = "sie.dialect"
+"""The key of a request's scope with its dialect, which the list of routes gives, or a handler that goes by the body."""
 CONFIGS_PREFIX: Final = "/v1/configs"
-OPENAI_PATHS: Final = frozenset(
-    {"/v1/embeddings", "/embeddings", "/v1/rerank", "/v1/ranking", "/score", "/v1/score", "/classify", "/v1/classify"}
-)
-COHERE_PATHS: Final = frozenset({"/v1/embed", "/v2/embed", "/v2/rerank"})
-TEI_PATHS: Final = frozenset(
-    {
-        *("/", "/embed", "/embed_all", "/embed_sparse", "/similarity", "/rerank", "/predict", "/tokenize", "/decode"),
-        *("/info", "/ping"),
-    }
-)
 TEI_PREFIX: Final = "/tei/"
-OLLAMA_PREFIX: Final = "/api/"
 OPENAI_CODES: Final = {
     "INVALID_INPUT": "invalid_request",
     "MODEL_NOT_FOUND": "model_not_found",
@@ -81,21 +71,8 @@ def _understands_202(scope: Scope) -> bool:
 
 
 def envelope_of(scope: Scope) -> Envelope:
-    """Return the envelope of a request's errors."""
-    return ENVELOPES[scope.get(ENVELOPE) or envelope_name(scope["path"])]
-
-
-def envelope_name(path: str) -> EnvelopeName:
-    """Name the envelope of errors on `path`."""
-    if path in OPENAI_PATHS or (path.startswith(TEI_PREFIX) and path.endswith("/embeddings")):
-        return "openai"
-    if path in COHERE_PATHS:
-        return "cohere"
-    if path.startswith(CONFIGS_PREFIX):
-        return "configs"
-    if path.startswith(OLLAMA_PREFIX):
-        return "ollama"
-    return "tei" if path in TEI_PATHS or path.startswith(TEI_PREFIX) else "native"
+    """Return the envelope of a request's errors; an application without a list of routes has two dialects."""
+    return ENVELOPES[scope.get(DIALECT) or ("configs" if scope["path"].startswith(CONFIGS_PREFIX) else "native")]
 
 
 def error_body(error: InferenceError) -> dict[str, Any]:
@@ -149,7 +126,7 @@ def _ours(error: InferenceError) -> dict[str, Any]:
     return {"code": error.code} | ({} if error.param is None else {"param": error.param})
 
 
-ENVELOPES: Final[dict[EnvelopeName, Envelope]] = {
+ENVELOPES: Final[dict[Dialect, Envelope]] = {
     # Its clients read fractions, and a load may take less than a second.
     "native": Envelope(error_body, retry_after=lambda seconds: f"{math.ceil(seconds * 10) / 10:g}", accepts=True),
     "configs": Envelope(configs_error_body),

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.http.envelopes import envelope_of
 from sie_core.api.paths.nearest import nearest_path, shown
 from sie_core.contracts import InferenceError
@@ -31,7 +30,7 @@ def error_response(error: InferenceError, scope: Scope, headers: dict[str, str] 
     if error.retry_after_s is not None:
         headers["Retry-After"] = envelope.retry_after(error.retry_after_s)
     status = envelope.status_of(error, scope)
-    return Response(orjson.dumps(envelope.body(error), default=str), status, headers, JSON_TYPE)
+    return Response(orjson.dumps(envelope.body(error), default=str), status, headers, "application/json")
 
 
 async def on_inference_error(request: Request, error: Exception) -> Response:

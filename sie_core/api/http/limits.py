@@ -60,6 +60,7 @@ MAX_BODY_S: Final = 600
 MAX_BODY_PAUSE_S: Final = 30
 """Seconds in which it must send `MIN_BODY_PROGRESS` further bytes, or the rest."""
 MIN_BODY_PROGRESS: Final = 65_536
+"""Bytes that a client has to send of its body in each `MAX_BODY_PAUSE_S`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sie_core import __version__
-from sie_core.api.body.body import HELD
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.errors import error_response
 from sie_core.api.http.gate import Gate
-from sie_core.api.ops.metrics import HttpMetrics
-from sie_core.api.request import HEADERS, RequestHeaders
+from sie_core.api.http.metrics import HttpMetrics
+from sie_core.api.request import CLIENT, HEADERS, HELD, RequestHeaders
 from sie_core.auth import Auth
+from sie_core.callers import Callers
 from sie_core.concurrency.pacing import LARGE_BYTES, PACING, PIECE_BYTES
 from sie_core.contracts import InferenceError
 from sie_core.logs import ACCESS, RequestFields, current_request
@@ -93,6 +93,11 @@ class Shell(Protocol):
     @property
     def auth(self) -> Auth:
         """Decides who may call."""
+        ...
+
+    @property
+    def callers(self) -> Callers:
+        """Names the client of a request."""
         ...
 
     @property
@@ -169,14 +174,15 @@ class RequestMiddleware:
             if not admitted:
                 await self._app(exchange.scope, receive, exchange.reply)
                 return
-            self._api.gate.enter()
+            peer = exchange.scope.get("client")
+            client = exchange.scope[CLIENT] = self._api.callers.client(peer and peer[0], given)
+            self._api.gate.enter(client)
             try:
                 await self._app(exchange.scope, receive, exchange.reply)
             finally:
                 held = exchange.scope.get(HELD, 0)
                 PACING.answered(held + exchange.size)
-                client = exchange.scope.get("client")
-                self._api.gate.leave(held, client and client[0])
+                self._api.gate.leave(held, client)
         except InferenceError as error:
             await self._refuse(exchange, receive, error)
         except MemoryError:

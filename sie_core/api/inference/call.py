@@ -14,7 +14,7 @@ from sie_core.api.context import Api
 from sie_core.api.http.limits import MAX_LOAD_WAIT_S
 from sie_core.api.inference.capacity import Capacity, asked_capacity, check_profile
 from sie_core.api.paths.canonical import DEPLOYMENT
-from sie_core.api.request import RequestHeaders
+from sie_core.api.request import CLIENT, RequestHeaders
 from sie_core.contracts import InvalidInput, LoadWait, Priority
 from sie_core.settings import Settings
 
@@ -94,7 +94,7 @@ def read_call(
         deadline=None if timeout is None else time.monotonic() + timeout,
         load_wait=own_wait if wait is None else LoadWait(wait),
         wait_applied=wait is not None and (timeout is None or timeout >= wait),
-        client=api.callers.client((scope.get("client") or (None,))[0], headers),
+        client=scope[CLIENT],
         priority=_priority(headers.getlist("x-sie-priority")) if "x-sie-priority" in headers else None,
         capacity=capacity,
     )

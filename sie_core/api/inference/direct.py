@@ -1,4 +1,4 @@
-"""Calls the endpoints of inference without FastAPI's machinery; FastAPI only documents them.
+"""Finds the route of a request, and calls the routes of inference without FastAPI's machinery.
 
 On the way to an endpoint FastAPI matches the path twice and passes dependencies, exit stacks and eight layers of
 middleware. That costs several times the work of the endpoint, which takes the plain request and needs none of it.
@@ -6,13 +6,16 @@ middleware. That costs several times the work of the endpoint, which takes the p
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
-from starlette.requests import Request
+from fastapi import FastAPI
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sie_core.api.context import Api
+from sie_core.api.endpoint import Endpoint
+from sie_core.api.http.envelopes import DIALECT, Dialect
 from sie_core.api.paths.canonical import canonicalise, without_last_slash
 
 
@@ -22,13 +25,21 @@ def is_inference(scope: Scope) -> bool:
 
 
 class DirectRoutes:
-    """The endpoints of `router`, which take the request and the parameters of their path as strings."""
+    """The routes of one API.
 
-    def __init__(self, router: APIRouter) -> None:
-        self._routes = [route for route in router.routes if isinstance(route, APIRoute)]
+    Args:
+        api: What their handlers are given.
+        endpoints: Every route; where two match a request, the first one wins.
+        below: The dialect of a path that no route has, by its prefix; the first that fits counts.
+    """
+
+    def __init__(self, api: Api, endpoints: Iterable[Endpoint], below: Mapping[str, Dialect]) -> None:
+        self._api = api
+        self._endpoints = [(compile_path(each.path)[0], each) for each in endpoints]
+        self._below = below
 
     def match(self, scope: Scope) -> bool:
-        """Find the route of a request and store it in `scope`, as FastAPI does; False where no route matches.
+        """Store the dialect of a request in `scope`, and its route where a model answers; return whether one does.
 
         A path that is no route's as it stands becomes the canonical one: for these routes, and for those of FastAPI.
         """
@@ -39,15 +50,22 @@ class DirectRoutes:
         return self._find(scope) or (canonicalise(scope) and self._find(scope))
 
     def _find(self, scope: Scope) -> bool:
-        for route in self._routes:
-            if scope["method"] in (route.methods or ()) and (found := route.path_regex.match(scope["path"])):
-                scope["route"], scope["path_params"] = route, found.groupdict()
+        method, path = scope["method"], scope["path"]
+        scope[DIALECT] = None
+        for template, endpoint in self._endpoints:
+            if not (found := template.match(path)):
+                continue
+            scope[DIALECT] = scope[DIALECT] or endpoint.dialect
+            if endpoint.infers and method in endpoint.methods:
+                scope["route"], scope["path_params"] = endpoint, found.groupdict()
                 return True
+        if scope[DIALECT] is None:
+            scope[DIALECT] = next((name for prefix, name in self._below.items() if path.startswith(prefix)), "native")
         return False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for which `match` found a route."""
-        response = await scope["route"].endpoint(Request(scope, receive, send), **scope["path_params"])
+        response = await scope["route"].handler(self._api, Request(scope, receive, send))
         await response(scope, receive, send)
 
 

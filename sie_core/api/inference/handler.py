@@ -1,12 +1,10 @@
-"""The handler of every inference route, and the endpoints that call it."""
+"""The handler of every inference route."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,71 +14,34 @@ from sie_core.api.body.embedding_types import JSON_FLOAT_BYTES, JSON_INTEGER_BYT
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.fields.body import ignored_fields
-from sie_core.api.http.envelopes import ENVELOPE
-from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.http.envelopes import DIALECT
+from sie_core.api.http.model_id import check_model_id
 from sie_core.api.inference.call import Call, read_call
 from sie_core.api.inference.cancellation import answer
 from sie_core.api.inference.capacity import ANY, POOL, PROFILE
 from sie_core.api.inference.reply_headers import reply_headers
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.inference.streamed import response
-from sie_core.api.openapi.descriptions import inference
 from sie_core.api.request import HEADERS
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, LoadWait, ReplyForm
 from sie_core.logs import request_fields
 
-Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
-
-def inference_router(api: Api, routes: Iterable[Route]) -> APIRouter:
-    """Make the endpoints of `routes`; where two paths match a request, the first one wins."""
-    router = APIRouter()
-    for route in routes:
-        described = inference(
-            route.body,
-            route.reply,
-            msgpack=route.msgpack,
-            errors=route.errors,
-            error=route.error,
-            examples=route.examples,
-        )
-        for path in route.paths:
-            router.add_api_route(
-                path,
-                _endpoint(api, route, names_model="{model" in path),
-                methods=["POST"],
-                name=route.name,
-                description=route.about,
-                tags=[route.tag],
-                **described,
-            )
-    return router
-
-
-def _endpoint(api: Api, route: Route, *, names_model: bool) -> Endpoint:
-    async def of_model(request: Request, model: ModelId) -> Response:
-        return await handle(api, request, route, model)
-
-    async def of_body(request: Request) -> Response:
-        return await handle(api, request, route, None)
-
-    return of_model if names_model else of_body
-
-
-async def handle(api: Api, request: Request, route: Route, path_model: str | None) -> Response:
+async def handle(route: Route, api: Api, request: Request) -> Response:
     """Answer one request; large bodies are read and written on a thread, and leave others the interpreter's lock.
 
     Raises:
         InferenceError: Every way it can fail; `param` is the field's path in the body.
     """
+    path_model = request.path_params.get("model")
     call = read_call(api, request.scope, request.scope[HEADERS], path_model, msgpack=route.msgpack, waits=route.waits)
     if path_model is not None:
         check_model_id(path_model)
     data = await read_body(request, api.settings.max_request_body_bytes, api.gate, api.body_threads, call.deadline)
     chosen = route.operation
     operation = chosen if isinstance(chosen, Operation) else await chosen(api, call, data)
-    if operation.envelope is not None:
-        request.scope[ENVELOPE] = operation.envelope
+    if operation.dialect is not None:
+        request.scope[DIALECT] = operation.dialect
     body, asked = await api.body_threads.run(len(data), partial(_read, api, call, operation, data))
     try:
         reply = await answer(operation.run(api.backend, body, asked), api.gate, request.receive, call.deadline)
@@ -105,7 +66,7 @@ def _read(api: Api, call: Call, operation: Operation[Any], data: RawBody) -> tup
     body = decode_body(data, call.body_format, operation.body)
     asked = operation.ask(call, body)
     request_fields().model = check_model_id(asked.model)
-    place = partial(api.gate.waiting, asked.model, len(data))
+    place = api.gate.waiting
     wait = LoadWait(call.load_wait.seconds, call.load_wait.if_soon, place)
     if isinstance(asked, InferenceRequest):
         _complete(

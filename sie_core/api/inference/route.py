@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
 
@@ -12,12 +12,13 @@ from sie_core.api.body.body import RawBody
 from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import size_of
 from sie_core.api.context import Api
-from sie_core.api.http.envelopes import EnvelopeName
+from sie_core.api.http.envelopes import Dialect
 from sie_core.api.inference.call import Call
 from sie_core.api.openapi.examples import Example
-from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, InvalidInput
+from sie_core.contracts import InferenceBackend, InferenceReply, InferenceRequest, InvalidInput, TokenizingBackend
 
 Body = TypeVar("Body", bound=BaseModel)
+NO_TOKENIZERS: Final = "This server has no tokenizers: the models run elsewhere. Ask the server that runs them."
 
 
 def infer(backend: InferenceBackend, body: Any, asked: InferenceRequest) -> Awaitable[InferenceReply]:
@@ -34,6 +35,17 @@ def infer_token_ids(refusal: str) -> Callable[[InferenceBackend, Any, InferenceR
         return backend.infer(asked)
 
     return run
+
+
+def tokenizing(backend: InferenceBackend) -> TokenizingBackend:
+    """Return `backend` as one that tokenises.
+
+    Raises:
+        InvalidInput: It has no tokenizers.
+    """
+    if not isinstance(backend, TokenizingBackend):
+        raise InvalidInput(NO_TOKENIZERS)
+    return backend
 
 
 def _same_name(param: str, body: BaseModel) -> str:
@@ -58,8 +70,8 @@ class Operation(Generic[Body]):
     """About how many bytes the backend's answer has; a large one is written on a thread."""
     float_bytes: Callable[[Any], float] | None = None
     """What a float of the backend's vectors becomes in the reply to a body, in bytes, where clients choose its form."""
-    envelope: EnvelopeName | None = None
-    """The envelope of errors, where it is not that of the path."""
+    dialect: Dialect | None = None
+    """Whose errors clients read, where it is not the dialect of the path."""
 
 
 Choose = Callable[[Api, Call, RawBody], Awaitable[Operation[Any]]]
@@ -78,8 +90,7 @@ class Route:
     """The schema that OpenAPI shows for the request."""
     reply: type[BaseModel]
     operation: Operation[Any] | Choose
-    errors: EnvelopeName
-    """The envelope of errors."""
+    dialect: Dialect
     tag: str
     """One of `openapi.purposes.PURPOSES`."""
     examples: tuple[Example, ...] = ()

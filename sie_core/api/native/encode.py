@@ -57,7 +57,7 @@ for, any other answers 503 `MODEL_LOADING` with a `Retry-After`; `Prefer: wait=N
     body=EncodeBody,
     reply=EncodeReply,
     operation=Operation(EncodeBody, inference_request, encode_reply, params_field_name),
-    errors="native",
+    dialect="native",
     tag="encode",
     examples=(
         Example(

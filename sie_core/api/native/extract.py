@@ -54,7 +54,7 @@ exclusive.
     body=ExtractBody,
     reply=ExtractReply,
     operation=Operation(ExtractBody, inference_request, extract_reply, params_field_name),
-    errors="native",
+    dialect="native",
     tag="extract",
     examples=(
         Example(

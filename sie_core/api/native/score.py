@@ -11,10 +11,10 @@ from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.body.reply_body import spent
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
+from sie_core.api.native.ranking import rank
 from sie_core.api.native.score_schema import ScoreBody, ScoreReply
 from sie_core.api.native.spellings import truncate_of
 from sie_core.api.openapi.examples import Example
-from sie_core.api.rerank.ranking import rank
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
 
@@ -68,7 +68,7 @@ say; `options.output_types` chooses.
     body=ScoreBody,
     reply=ScoreReply,
     operation=Operation(ScoreBody, inference_request, score_reply),
-    errors="native",
+    dialect="native",
     tag="score",
     examples=(
         Example(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import orjson
-from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
 from sie_core import __version__
@@ -17,23 +17,22 @@ from sie_core.api.openapi.descriptions import lookup
 from sie_core.contracts import ModelInfo
 
 
-def router(api: Api) -> APIRouter:
-    """Make the routes."""
-    routes = APIRouter(tags=["ollama"])
+async def tags(api: Api, request: Request) -> Response:
+    """List the models that need nothing fetched."""
     started = datetime.fromtimestamp(api.started_at, UTC).isoformat()
+    models = [_model(each, started) for each in api.backend.models() if each.available]
+    return Response(orjson.dumps({"models": models}), media_type=JSON_TYPE)
 
-    @routes.get("/api/tags", **lookup(OllamaModels, errors="ollama"))
-    async def tags() -> Response:
-        """List the models that need nothing fetched."""
-        models = [_model(each, started) for each in api.backend.models() if each.available]
-        return Response(orjson.dumps({"models": models}), media_type=JSON_TYPE)
 
-    @routes.get("/api/version", **lookup(OllamaVersion, errors="ollama"))
-    async def version() -> Response:
-        """Tell the version of this server."""
-        return Response(orjson.dumps({"version": __version__}), media_type=JSON_TYPE)
+async def version(api: Api, request: Request) -> Response:
+    """Tell the version of this server."""
+    return Response(orjson.dumps({"version": __version__}), media_type=JSON_TYPE)
 
-    return routes
+
+ENDPOINTS: Final = (
+    lookup("/api/tags", tags, OllamaModels, tag="ollama", dialect="ollama"),
+    lookup("/api/version", version, OllamaVersion, tag="ollama", dialect="ollama"),
+)
 
 
 def _model(model: ModelInfo, started: str) -> dict[str, Any]:

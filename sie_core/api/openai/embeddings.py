@@ -127,7 +127,7 @@ A model that is not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or th
     body=EmbeddingsBody,
     reply=EmbeddingsReply,
     operation=EMBEDDINGS,
-    errors="openai",
+    dialect="openai",
     tag="openai",
     examples=EXAMPLES,
 )

@@ -14,6 +14,7 @@ from sie_core.contracts import FleetBackend
 
 PATH: Final = "/ws/cluster-status"
 PERIOD_S: Final = 1.0
+"""Seconds between two messages to a watcher."""
 
 
 def route_of(api: Api, backend: FleetBackend) -> WebSocketRoute:

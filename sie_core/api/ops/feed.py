@@ -16,9 +16,11 @@ from sie_core.auth import Auth
 from sie_core.contracts import InferenceError
 
 MOST_WATCHERS: Final = 64
+"""Clients that may watch one feed at once."""
 TRY_AGAIN_LATER: Final = 1013
 """The close code of RFC 6455's registry."""
 POLICY_VIOLATION: Final = 1008
+"""Its close code for a watcher that may not watch."""
 
 
 def feed_route(path: str, period_s: float, describe: Callable[[], Mapping[str, Any]], auth: Auth) -> WebSocketRoute:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import orjson
-from fastapi import APIRouter
 from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from sie_core import __version__
@@ -37,35 +37,32 @@ class HealthReply(BaseModel):
     live_gpu_types: list[str]
 
 
-def router(api: Api) -> APIRouter:
-    """Make the routes."""
-    routes = APIRouter(tags=["status"])
+async def healthz(api: Api, request: Request) -> Response:
+    """Say that the process answers."""
+    return PlainTextResponse("ok")
 
-    @routes.head("/healthz", include_in_schema=False)
-    @routes.get("/healthz", **probe("The process answers.", can_fail=False))
-    async def healthz() -> Response:
-        """Say that the process answers."""
-        return PlainTextResponse("ok")
 
-    @routes.head("/livez", include_in_schema=False)
-    @routes.get("/livez", **probe("Work makes progress."))
-    async def livez() -> Response:
-        """Say whether work makes progress; 503 means that only a restart helps."""
-        return _verdict(api.backend.health().live_problem)
+async def livez(api: Api, request: Request) -> Response:
+    """Say whether work makes progress; 503 means that only a restart helps."""
+    return _verdict(api.backend.health().live_problem)
 
-    @routes.head("/readyz", include_in_schema=False)
-    @routes.get("/readyz", **probe("New requests are welcome."))
-    async def readyz() -> Response:
-        """Say whether new requests are welcome; 503 while models are preloaded and while the server drains."""
-        return _verdict(ready_problem(api, api.backend.health()))
 
-    @routes.head("/health", include_in_schema=False)
-    @routes.get("/health", **lookup(HealthReply))
-    async def health() -> Response:
-        """Describe the server."""
-        return Response(orjson.dumps(describe_health(api)), media_type=JSON_TYPE)
+async def readyz(api: Api, request: Request) -> Response:
+    """Say whether new requests are welcome; 503 while models are preloaded and while the server drains."""
+    return _verdict(ready_problem(api, api.backend.health()))
 
-    return routes
+
+async def health(api: Api, request: Request) -> Response:
+    """Describe the server."""
+    return Response(orjson.dumps(describe_health(api)), media_type=JSON_TYPE)
+
+
+ENDPOINTS: Final = (
+    probe("/healthz", healthz, "The process answers.", can_fail=False),
+    probe("/livez", livez, "Work makes progress."),
+    probe("/readyz", readyz, "New requests are welcome."),
+    lookup("/health", health, HealthReply, tag="status", head=True),
+)
 
 
 def describe_health(api: Api) -> dict[str, Any]:

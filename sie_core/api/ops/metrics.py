@@ -1,12 +1,10 @@
-"""HTTP metrics, and `GET /metrics` over everything the process measures."""
+"""`GET /metrics`: everything that the process measures."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import Final
 
-from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from anyio import to_thread
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,53 +12,13 @@ from starlette.responses import Response
 from sie_core.api.context import Api
 from sie_core.api.openapi.descriptions import probe
 
-SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-BYTES = (256, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**24, 2**26)
+
+async def metrics(api: Api, request: Request) -> Response:
+    """Show every metric of the process."""
+    write, content_type = choose_encoder(request.headers.get("accept", ""))
+    # With 25 models it is half a megabyte and takes 50 ms, in which the loop answers others.
+    text = await to_thread.run_sync(write, api.registry, limiter=api.metrics_turn)
+    return Response(text, headers={"Content-Type": content_type})
 
 
-class HttpMetrics:
-    """The metrics of every request.
-
-    Args:
-        registry: Registers the metrics; a registry takes one set.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "sie_http_requests", "Requests answered.", ("route", "method", "status"), registry=registry
-        )
-        self._seconds = Histogram(
-            "sie_http_request_seconds", "From the first byte in to the last byte out.", ("route",),
-            buckets=SECONDS, registry=registry,
-        )  # fmt: skip
-        self._bytes = Histogram("sie_http_response_bytes", "Bodies sent.", ("route",), buckets=BYTES, registry=registry)
-        self._series = lru_cache(maxsize=1024)(self._find_series)
-
-    def record(self, route: str, method: str, status: int, seconds: float, size: int) -> None:
-        """Count one request; `route` is its template, so that clients cannot create series by their paths."""
-        requests, durations, sizes = self._series(route, method, status)
-        requests.inc()
-        durations.observe(seconds)
-        sizes.observe(size)
-
-    def _find_series(self, route: str, method: str, status: int) -> tuple[Counter, Histogram, Histogram]:
-        """Look up the series of these labels, once: that costs more than counting."""
-        requests = self._requests.labels(route, method, str(status))
-        return requests, self._seconds.labels(route), self._bytes.labels(route)
-
-
-def router(api: Api) -> APIRouter:
-    """Make the route."""
-    routes = APIRouter(tags=["status"])
-    at_once = CapacityLimiter(1)
-
-    @routes.head("/metrics", include_in_schema=False)
-    @routes.get("/metrics", **probe("Every metric, in Prometheus' text format.", can_fail=False))
-    async def metrics(request: Request) -> Response:
-        """Show every metric of the process."""
-        write, content_type = choose_encoder(request.headers.get("accept", ""))
-        # With 25 models it is half a megabyte and takes 50 ms, in which the loop answers others.
-        text = await to_thread.run_sync(write, api.registry, limiter=at_once)
-        return Response(text, headers={"Content-Type": content_type})
-
-    return routes
+ENDPOINTS: Final = (probe("/metrics", metrics, "Every metric, in Prometheus' text format.", can_fail=False),)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import orjson
-from fastapi import APIRouter, Query
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
-from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.http.model_id import check_model_id
 from sie_core.api.openapi.descriptions import lookup
 from sie_core.api.ops.models_schema import MergedModel, ModelsReply
 from sie_core.contracts import InvalidInput, ModelInfo
@@ -21,36 +21,36 @@ PART: Final = 200
 """Models that are described at a time. Those of a longer listing are sent as they are written: to write twenty thousand
 at once takes half a second, in which no other request is answered, and ten times the memory."""
 
-Available = Annotated[
-    str | None,
-    Query(
-        description="`true` lists only models that need nothing fetched, `false` only the others.",
-        json_schema_extra={"enum": ["true", "false"]},
-    ),
-]
+_AVAILABLE: Final = {
+    "name": "available",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "string", "enum": ["true", "false"]},
+    "description": "`true` lists only models that need nothing fetched, `false` only the others.",
+}
 
 
-def router(api: Api) -> APIRouter:
-    """Make the routes."""
-    routes = APIRouter(tags=["models"])
+async def list_models(api: Api, request: Request) -> Response:
+    """List every served model, those first whose weights are here."""
+    available = request.query_params.get("available")
+    wanted = None if available is None else _truth(available)
+    models = [model for model in api.backend.models() if wanted in (None, model.available)]
+    parts = _listing(models, api)
+    if len(models) <= PART:
+        return Response(b"".join(parts), media_type=JSON_TYPE)
+    return StreamingResponse(_sent(parts), media_type=JSON_TYPE)
 
-    @routes.get("/v1/models", **lookup(ModelsReply, 400))
-    async def list_models(available: Available = None) -> Response:
-        """List every served model, those first whose weights are here."""
-        wanted = None if available is None else _truth(available)
-        models = [model for model in api.backend.models() if wanted in (None, model.available)]
-        parts = _listing(models, api)
-        if len(models) <= PART:
-            return Response(b"".join(parts), media_type=JSON_TYPE)
-        return StreamingResponse(_sent(parts), media_type=JSON_TYPE)
 
-    @routes.get("/v1/models/{model:path}", **lookup(MergedModel, 400, 404))
-    async def get_model(model: ModelId) -> Response:
-        """Describe one model: `org/name`, or `org/name:profile`."""
-        info = api.backend.model(check_model_id(model))
-        return Response(orjson.dumps(openai_model(info, api) | model_body(info, api)), media_type=JSON_TYPE)
+async def get_model(api: Api, request: Request) -> Response:
+    """Describe one model: `org/name`, or `org/name:profile`."""
+    info = api.backend.model(check_model_id(request.path_params["model"]))
+    return Response(orjson.dumps(openai_model(info, api) | model_body(info, api)), media_type=JSON_TYPE)
 
-    return routes
+
+ENDPOINTS: Final = (
+    lookup("/v1/models", list_models, ModelsReply, 400, tag="models", parameters=(_AVAILABLE,)),
+    lookup("/v1/models/{model:path}", get_model, MergedModel, 400, 404, tag="models"),
+)
 
 
 def _listing(models: Sequence[ModelInfo], api: Api) -> Iterator[bytes]:

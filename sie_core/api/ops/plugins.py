@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
-from fastapi import APIRouter
 from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE
@@ -20,14 +20,10 @@ class PluginsReply(BaseModel):
     plugins: list[dict[str, Any]]
 
 
-def router(api: Api) -> APIRouter:
-    """Make the route."""
-    routes = APIRouter(tags=["models"])
+async def list_plugins(api: Api, request: Request) -> Response:
+    """List every plugin with its state, its cause and what it registers."""
+    content = {"plugins": [dict(plugin) for plugin in api.backend.plugins()]}
+    return Response(orjson.dumps(content, default=list), media_type=JSON_TYPE)
 
-    @routes.get("/v1/plugins", **lookup(PluginsReply))
-    async def list_plugins() -> Response:
-        """List every plugin with its state, its cause and what it registers."""
-        content = {"plugins": [dict(plugin) for plugin in api.backend.plugins()]}
-        return Response(orjson.dumps(content, default=list), media_type=JSON_TYPE)
 
-    return routes
+ENDPOINTS: Final = (lookup("/v1/plugins", list_plugins, PluginsReply, tag="models"),)

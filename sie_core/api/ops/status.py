@@ -22,6 +22,7 @@ from sie_core.settings import Settings
 
 PATH: Final = "/ws/status"
 PERIOD_S: Final = 0.2
+"""Seconds between two messages to a watcher."""
 SATURATED_FROM, SATURATED_UNTIL = 0.9, 0.7
 """Shares of what is taken at a time."""
 

@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 
 import orjson
 from anyio import to_thread
-from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, Field
 from starlette.datastructures import URL, Headers
 from starlette.requests import Request
@@ -17,8 +16,9 @@ from starlette.types import Scope
 from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api, known_models, ready_problem
+from sie_core.api.endpoint import Endpoint
 from sie_core.api.http.errors import error_response
-from sie_core.api.openapi.descriptions import page_or_json
+from sie_core.api.openapi.descriptions import lookup
 from sie_core.api.pages.html import page, wants_page
 from sie_core.api.pages.listing import Purpose, Trial, headers_of, purposes
 from sie_core.contracts import FleetBackend, InferenceError
@@ -49,52 +49,54 @@ LINKS: Final = {
 }
 
 
-def router(api: Api, app: FastAPI) -> APIRouter:
-    """Make the routes over `app`'s own document."""
-    routes = APIRouter(tags=["status"])
+async def root(api: Api, request: Request) -> Response:
+    """Say what this server is: a page to browsers, JSON to programs."""
+    models, problem = known_models(api), ready_problem(api, api.backend.health())
+    here = [model for model in models if model.available]
+    about: dict[str, Any] = {
+        "version": __version__,
+        "type": "gateway" if isinstance(api.backend, FleetBackend) else "standalone",
+        "ready": problem is None,
+    }
+    if not wants_page(request.headers):
+        told = {"name": "SIE", **about, "models": [model.id for model in here[:MOST_MODELS]], "links": LINKS}
+        return Response(orjson.dumps(told), headers={"Vary": "Accept"}, media_type=JSON_TYPE)
+    return await to_thread.run_sync(
+        lambda: page(
+            "root.html",
+            **about,
+            problem=problem,
+            here=here[:MOST_MODELS],
+            here_count=len(here),
+            count=len(models),
+            trial=_first(purposes(request.app.openapi(), here)),
+            base=str(request.base_url).rstrip("/"),
+            needs_token=api.auth.on,
+        )
+    )
 
-    @routes.head("/", include_in_schema=False)
-    @routes.get("/", **page_or_json(RootReply, "tei"))
-    async def root(request: Request) -> Response:
-        """Say what this server is: a page to browsers, JSON to programs."""
-        models, problem = known_models(api), ready_problem(api, api.backend.health())
-        here = [model for model in models if model.available]
-        about: dict[str, Any] = {
-            "version": __version__,
-            "type": "gateway" if isinstance(api.backend, FleetBackend) else "standalone",
-            "ready": problem is None,
-        }
-        if not wants_page(request.headers):
-            told = {"name": "SIE", **about, "models": [model.id for model in here[:MOST_MODELS]], "links": LINKS}
-            return Response(orjson.dumps(told), headers={"Vary": "Accept"}, media_type=JSON_TYPE)
-        return await to_thread.run_sync(
-            lambda: page(
-                "root.html",
-                **about,
-                problem=problem,
-                here=here[:MOST_MODELS],
-                here_count=len(here),
-                count=len(models),
-                trial=_first(purposes(app.openapi(), here)),
-                base=str(request.base_url).rstrip("/"),
-                needs_token=api.auth.on,
-            )
+
+async def docs(api: Api, request: Request) -> Response:
+    """List the routes, on a page that can try them."""
+    models = known_models(api)
+
+    def write() -> Response:
+        document = request.app.openapi()
+        return page(
+            "docs.html",
+            document=document,
+            purposes=purposes(document, models),
+            known_headers=headers_of(document),
+            needs_token=api.auth.on,
         )
 
-    @routes.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        models = known_models(api)
-        return await to_thread.run_sync(
-            lambda: page(
-                "docs.html",
-                document=app.openapi(),
-                purposes=purposes(app.openapi(), models),
-                known_headers=headers_of(app.openapi()),
-                needs_token=api.auth.on,
-            )
-        )
+    return await to_thread.run_sync(write)
 
-    return routes
+
+ENDPOINTS: Final = (
+    lookup("/", root, RootReply, tag="status", dialect="tei", head=True, is_page=True),
+    Endpoint("/docs", docs),
+)
 
 
 def refusal(error: InferenceError, scope: Scope) -> Response:

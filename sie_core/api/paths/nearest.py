@@ -12,6 +12,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)[^}]*\}")
 _LIKE: Final = 75.0
 """Points of 100. Below lie paths of services that this is not, such as `/v1/completions`."""
 _LONGEST: Final = 256
+"""Characters of a path that are compared with those that are served."""
 
 
 def nearest_path(path: str, templates: Iterable[str]) -> str | None:

@@ -12,6 +12,7 @@ from sie_core.contracts import InvalidInput, PoolSpec, PoolView
 MOST_NAMES: Final = 64
 """Machine profiles, and models, that a pool names."""
 MOST_COUNT: Final = 100_000
+"""Machines of one profile that a pool may ask for."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_\-]{1,128}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from sie_core.api.tei.tokenize import tokenizing
+from sie_core.api.inference.route import tokenizing
 from sie_core.contracts import (
     InferenceBackend,
     InferenceRequest,

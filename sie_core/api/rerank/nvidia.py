@@ -14,8 +14,8 @@ from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.item_schema import check_item_size
+from sie_core.api.native.ranking import asked_about, rank_documents
 from sie_core.api.openapi.examples import MODEL, Example
-from sie_core.api.rerank.ranking import asked_about, rank_documents
 from sie_core.api.rerank.schema import TEXT_OR_MAP, Document, RerankUsage, Text, text_of
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, Truncate
 from sie_core.logs import request_fields
@@ -94,7 +94,7 @@ Score passages against a query and rank them, as NVIDIA's rerankers do: a cross-
     body=NvidiaRankingBody,
     reply=NvidiaRankingReply,
     operation=Operation(NvidiaRankingBody, ranking_request, ranking_reply, field_name),
-    errors="openai",
+    dialect="openai",
     tag="nvidia",
     examples=(
         Example(

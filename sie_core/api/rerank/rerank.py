@@ -11,9 +11,9 @@ from sie_core.api.fields.lengths import PairLength, length_demands, truncation_o
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.native.item_schema import check_item_size
+from sie_core.api.native.ranking import asked_about, rank_documents
 from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.api.rerank.cut_documents import cut_documents, cut_query
-from sie_core.api.rerank.ranking import asked_about, rank_documents
 from sie_core.api.rerank.schema import (
     CohereRerankBody,
     CohereRerankReply,
@@ -132,7 +132,7 @@ gives what it finds. A model that is not loaded is waited for, up to `SIE_MODEL_
         body=RerankBody,
         reply=RerankReply,
         operation=Operation(RerankBody, rerank_request, rerank_reply, field_name, cut_and_infer),
-        errors="openai",
+        dialect="openai",
         tag="openai",
         examples=_EXAMPLES,
     ),
@@ -148,7 +148,7 @@ not loaded is waited for, up to `SIE_MODEL_WAIT_S` seconds or those of `Prefer: 
         body=CohereRerankBody,
         reply=CohereRerankReply,
         operation=Operation(CohereRerankBody, rerank_request, cohere_reply, field_name, cut_and_infer),
-        errors="cohere",
+        dialect="cohere",
         tag="cohere",
         examples=_EXAMPLES,
     ),

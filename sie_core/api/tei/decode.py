@@ -13,9 +13,8 @@ from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_DECODED_TOKENS, MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
-from sie_core.api.inference.route import Operation
+from sie_core.api.inference.route import NO_TOKENIZERS, Operation
 from sie_core.api.tei.schema import MODEL
-from sie_core.api.tei.tokenize import NO_TOKENIZERS
 from sie_core.contracts import DecodeRequest, DecodingBackend, InferenceBackend, InvalidInput
 from sie_core.logs import request_fields
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import orjson
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from sie_core import __version__
@@ -12,7 +14,7 @@ from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api, ready_problem
 from sie_core.api.http.envelopes import TEI_PREFIX
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
-from sie_core.api.http.model_id import ModelId, check_model_id
+from sie_core.api.http.model_id import check_model_id
 from sie_core.api.openapi.descriptions import lookup, probe
 from sie_core.contracts import InferenceError, ModelInfo
 
@@ -39,38 +41,38 @@ class TeiInfo(BaseModel):
     docker_label: str | None
 
 
-def router(api: Api) -> APIRouter:
-    """Make the routes."""
-    routes = APIRouter(tags=["tei"])
-    below = TEI_PREFIX + "{model:path}"
+async def default_info(api: Api, request: Request) -> Response:
+    """Describe the default model."""
+    return _info(api, api.settings.default_model)
 
-    @routes.get("/info", **lookup(TeiInfo, 404, errors="tei"))
-    async def default_info() -> Response:
-        """Describe the default model."""
-        return _info(api, api.settings.default_model)
 
-    @routes.get(f"{below}/info", **lookup(TeiInfo, 404, errors="tei"))
-    async def info(model: ModelId) -> Response:
-        """Describe a model."""
-        return _info(api, model)
+async def info(api: Api, request: Request) -> Response:
+    """Describe a model."""
+    return _info(api, request.path_params["model"])
 
-    @routes.head("/ping", include_in_schema=False)
-    @routes.get("/ping", **probe("New requests are welcome.", can_fail=False, errors="tei"))
-    async def ping() -> Response:
-        """Say whether new requests are welcome, as `/readyz` does."""
-        return _well(api)
 
-    @routes.head(f"{below}/health", include_in_schema=False)
-    @routes.get(f"{below}/health", **probe("Requests to the model are welcome.", can_fail=False, errors="tei"))
-    async def model_health(model: ModelId) -> Response:
-        """Say whether requests to a model are welcome, loaded or not; 424 where its last load failed."""
-        served = api.backend.model(check_model_id(model))
-        if served.state == "failed":
-            why = (served.last_error or {}).get("message", "see the server's log")
-            raise InferenceError("MODEL_LOAD_FAILED", f"{served.id} could not be loaded: {why}")
-        return _well(api)
+async def ping(api: Api, request: Request) -> Response:
+    """Say whether new requests are welcome, as `/readyz` does."""
+    return _well(api)
 
-    return routes
+
+async def model_health(api: Api, request: Request) -> Response:
+    """Say whether requests to a model are welcome, loaded or not; 424 where its last load failed."""
+    served = api.backend.model(check_model_id(request.path_params["model"]))
+    if served.state == "failed":
+        why = (served.last_error or {}).get("message", "see the server's log")
+        raise InferenceError("MODEL_LOAD_FAILED", f"{served.id} could not be loaded: {why}")
+    return _well(api)
+
+
+_MODEL: Final = TEI_PREFIX + "{model:path}"
+_HEALTH: Final = "Requests to the model are welcome."
+ENDPOINTS: Final = (
+    lookup("/info", default_info, TeiInfo, 404, tag="tei", dialect="tei"),
+    lookup(f"{_MODEL}/info", info, TeiInfo, 404, tag="tei", dialect="tei"),
+    probe("/ping", ping, "New requests are welcome.", tag="tei", dialect="tei", can_fail=False),
+    probe(f"{_MODEL}/health", model_health, _HEALTH, tag="tei", dialect="tei", can_fail=False),
+)
 
 
 def _well(api: Api) -> Response:

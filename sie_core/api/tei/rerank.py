@@ -11,7 +11,7 @@ from sie_core.api.fields.lengths import length_demands, truncation_of
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
 from sie_core.api.native.item_schema import check_item_size
-from sie_core.api.rerank.ranking import asked_about, rank_documents
+from sie_core.api.native.ranking import asked_about, rank_documents
 from sie_core.api.rerank.rerank import cut_and_infer, rerank_reply, rerank_request
 from sie_core.api.rerank.rerank import field_name as documents_field_name
 from sie_core.api.tei.encode import truncation
@@ -64,6 +64,6 @@ def field_name(param: str, body: TeiRerankBody) -> str:
 
 RANK_TEXTS: Final = Operation(TeiRerankBody, ranks_request, ranks_reply, field_name, cut_and_infer)
 RANK_DOCUMENTS: Final = Operation(
-    TeiDocumentsBody, rerank_request, rerank_reply, documents_field_name, cut_and_infer, envelope="openai"
+    TeiDocumentsBody, rerank_request, rerank_reply, documents_field_name, cut_and_infer, dialect="openai"
 )
 """Answers `documents` as `/v1/rerank` does."""

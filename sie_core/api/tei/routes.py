@@ -10,7 +10,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from sie_core.api.body import strict_json
 from sie_core.api.body.body import RawBody
 from sie_core.api.context import Api
-from sie_core.api.http.envelopes import TEI_PREFIX, EnvelopeName
+from sie_core.api.http.envelopes import TEI_PREFIX, Dialect
 from sie_core.api.http.model_id import check_model_id
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Choose, Operation, Route
@@ -149,7 +149,7 @@ def tei_routes() -> tuple[Route, ...]:
             EMBEDDINGS,
             *EXAMPLES,
             paths=("/embeddings", f"{_MODEL}/v1/embeddings", f"{_MODEL}/embeddings"),
-            errors="openai",
+            dialect="openai",
         ),
         _route(
             "anything",
@@ -174,7 +174,7 @@ def _route(
     operation: Operation[Any] | Choose,
     *examples: Example,
     paths: tuple[str, ...] = (),
-    errors: EnvelopeName = "tei",
+    dialect: Dialect = "tei",
     error: type[BaseModel] | None = None,
 ) -> Route:
     """Make the route `/name` at the root and below a model, or at other `paths`."""
@@ -185,7 +185,7 @@ def _route(
         body=body,
         reply=reply,
         operation=operation,
-        errors=errors,
+        dialect=dialect,
         error=error,
         tag="tei",
         examples=examples,

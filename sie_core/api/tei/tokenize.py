@@ -13,14 +13,13 @@ from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_TOKENIZED_BYTES
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
-from sie_core.api.inference.route import Operation
+from sie_core.api.inference.route import Operation, tokenizing
 from sie_core.api.tei.schema import MODEL
-from sie_core.contracts import InferenceBackend, InvalidInput, Token, TokenizeRequest, TokenizingBackend
+from sie_core.contracts import InferenceBackend, InvalidInput, Token, TokenizeRequest
 from sie_core.logs import request_fields
 
 TOKEN_BYTES: Final = 64
 """The approximate bytes of a token in the reply."""
-NO_TOKENIZERS: Final = "This server has no tokenizers: the models run elsewhere. Ask the server that runs them."
 
 
 def _listed(value: Any) -> Any:
@@ -101,17 +100,6 @@ def tokens_reply(call: Call, body: Any, tokens: Sequence[Sequence[Token]]) -> Co
 
 def _size(tokens: Sequence[Sequence[Token]]) -> int:
     return sum(map(len, tokens)) * TOKEN_BYTES
-
-
-def tokenizing(backend: InferenceBackend) -> TokenizingBackend:
-    """Return `backend` as one that tokenises.
-
-    Raises:
-        InvalidInput: It has no tokenizers.
-    """
-    if not isinstance(backend, TokenizingBackend):
-        raise InvalidInput(NO_TOKENIZERS)
-    return backend
 
 
 TOKENIZE: Final = Operation(TeiTokenizeBody, tokenize_request, tokens_reply, run=tokenize, size=_size)

@@ -164,7 +164,7 @@ of `Prefer: wait=N`.
     body=VllmScoreBody,
     reply=VllmScoreReply,
     operation=Operation(VllmScoreBody, score_request, score_reply, field_name, score_pairs),
-    errors="openai",
+    dialect="openai",
     tag="vllm",
     examples=(
         Example(

@@ -1,7 +1,7 @@
-"""The weight cache on a local disk: what it holds, how much room it has, and which repositories it removes.
+"""The weight cache on a local disk: its content, its free space, and the choice of repositories to remove.
 
-Several processes share the folder. The longest unused repository is removed first, and none that a process uses. A
-removal renames a repository before it unlinks the files: open files stay readable, and nobody finds half a repository.
+Several processes share the folder. The longest unused repository is removed first; repositories in use stay. A removal
+renames a repository before it unlinks the files: open files stay readable, and no process finds half a repository.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KEPT_S = 14 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits:
-    """How full the cache may get; None for no limit."""
+    """Bound on the size of the cache; None for no limit."""
 
     percent: float | None = None
     """The share of the disk that may be in use, by anything."""
@@ -93,7 +93,7 @@ class DiskCache:
         """Pull a repository: one process at a time, a few pulls at once. Removes what dead processes left behind.
 
         Raises:
-            ModelLoadError: `STORAGE` where the cache cannot be written to; `TIMEOUT`.
+            ModelLoadError: `STORAGE` if the cache cannot be written to; `TIMEOUT`.
         """
         repo = hub_layout.repo_folder(self.folder, repo_id)
         with contextlib.ExitStack() as held:
@@ -190,7 +190,7 @@ class DiskCache:
             return not unused
 
     def repositories(self) -> list[CachedRepository]:
-        """List what the cache holds."""
+        """List the repositories in the cache."""
         return [self._describe(repo_id) for repo_id in hub_layout.repositories(self.folder)]
 
     def _describe(self, repo_id: str) -> CachedRepository:
@@ -292,7 +292,7 @@ def _changed(path: Path) -> float:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of the files in a folder; links count as none."""
+    """Return the bytes of the files in a folder; links count as 0."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -303,9 +303,9 @@ def _size(folder: Path) -> int:
 
 
 def _remove_abandoned(repo: Path, locks: Path) -> None:
-    """Remove what dead processes left of their pulls, but neither resumable files nor any that may still be written.
+    """Remove leftovers of dead processes' pulls, except resumable files and files that may still be written.
 
-    The caller holds the lock of pulls, so only other clients of the Hub may be at work here, which lock each blob.
+    The caller holds the lock of pulls, so only other clients of the Hub may write here, which lock each blob.
 
     Args:
         repo: The repository's folder.

@@ -23,8 +23,10 @@ ALLOWED_FILES = (
     "*.py",
     "artifact.metadata",
 )
-"""The files taken from a repository beside its weights: configs, tokenizers, templates. Code is taken too, and runs
-only if a model's config opts in."""
+"""Files taken from a repository in addition to its weights: configs, tokenizers, templates.
+
+Code is taken too, and runs only if a model's config opts in.
+"""
 
 IGNORED_FILES = ("onnx/*", "openvino/*", "coreml/*", "original/*")
 """Copies of the weights in other formats, with their files."""
@@ -44,7 +46,7 @@ def repo_folder(cache: Path, repo_id: str) -> Path:
 
 
 def repositories(cache: Path) -> Iterator[str]:
-    """List the ids of the model repositories in a cache, in order; a missing cache has none."""
+    """List the ids of the model repositories in a cache, in order; empty for a missing cache."""
     try:
         names = sorted(entry.name for entry in cache.iterdir())
     except OSError:
@@ -96,7 +98,7 @@ def missing(folder: Path, weights: tuple[str, ...] = SAFETENSORS) -> str | None:
 
     Args:
         folder: The model's folder.
-        weights: Patterns of the files that hold its weights. Safetensors need a config beside them.
+        weights: Patterns of the files that hold its weights. Safetensors need a config next to them.
     """
     if weights == SAFETENSORS and not is_described(folder) and not (folder / LORA_CONFIG).is_file():
         return "config.json"

@@ -24,6 +24,7 @@ LOCKS = Path(".locks", "sie")
 PULL_WAIT_S = 1800.0
 """How long a pull waits for another process's pull of the same repository."""
 _POLL_S = 0.05
+"""Seconds between two looks whether another process's pull has ended."""
 
 
 class Lease:
@@ -59,7 +60,7 @@ class Locks:
 
     @contextlib.contextmanager
     def unused(self, name: str) -> Iterator[bool]:
-        """Tell whether `name` is unused, and keep it so during the block. Unknown counts as used."""
+        """Check whether `name` is unused, and keep it so during the block. Unknown counts as used."""
         never = self.last_used(name) is None
         descriptor = self._open(f"{name}.lease")
         if descriptor is None:
@@ -114,7 +115,7 @@ class Locks:
 
 
 def _lock(descriptor: int, *, shared: bool, wait: bool, unknown: bool = False) -> bool:
-    """Lock an open file; False if another process holds the lock, `unknown` where the file system has no locks."""
+    """Lock an open file; False if another process holds the lock, `unknown` if the file system has no locks."""
     if sys.platform == "win32":
         return unknown
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)

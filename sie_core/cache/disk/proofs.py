@@ -26,6 +26,7 @@ from sie_core.contracts.model.weights import SAFETENSORS
 RECORDS = ".sie"
 """The folder of a repository that holds a record for each snapshot, named by its commit."""
 THREADS = 4
+"""Files of a snapshot that are hashed at once."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 
@@ -48,14 +49,14 @@ class Record:
 
 
 class Proofs:
-    """Checks snapshots, and remembers the results in the snapshot's record where that can be written."""
+    """Checks snapshots, and stores the results in the snapshot's record if it is writable."""
 
     def __init__(self) -> None:
         self._proved: dict[Path, list[int]] = {}
         self._lock = threading.Lock()
 
     def faults(self, folder: Path, weights: tuple[str, ...] = SAFETENSORS, *, again: bool = False) -> dict[str, str]:
-        """Return the wrong files of a snapshot by name, each with what is wrong.
+        """Return the wrong files of a snapshot by name, each with its fault.
 
         Args:
             folder: The snapshot.
@@ -97,7 +98,7 @@ class Proofs:
 def expectations(
     folder: Path, record: Record | None = None, weights: tuple[str, ...] = SAFETENSORS
 ) -> dict[str, Expected]:
-    """Return the expected files of a snapshot: those a model is served from, and those that are listed."""
+    """Return the expected files of a snapshot: those a model is served from, and the listed ones."""
     record = record or read_record(folder)
     listed = record.files or _listed(folder)
     there = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir())

@@ -21,11 +21,11 @@ class LocalTier:
         self.name = name
 
     def fetch(self, request: WeightRequest) -> Path | None:
-        """Return the folder of the requested revision where it is complete.
+        """Return the folder of the requested revision if it is complete.
 
         Raises:
-            ModelLoadError: `NOT_FOUND`, naming a missing file, where the snapshot is partial; `CORRUPT` where a file
-                differs from its publisher's.
+            ModelLoadError: `NOT_FOUND`, naming a missing file, if the snapshot is partial; `CORRUPT` if a file differs
+                from its publisher's.
         """
         folder = hub_layout.snapshot(self.cache.folder, request.repo_id, request.revision)
         if folder is None:

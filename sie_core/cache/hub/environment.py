@@ -1,4 +1,4 @@
-"""The variables of the Hub's client, checked when the server starts: with a wrong one every download fails for good."""
+"""The variables of the Hub's client, checked when the server starts: with a wrong one every download would fail."""
 
 from __future__ import annotations
 

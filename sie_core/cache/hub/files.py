@@ -1,8 +1,8 @@
 """Fetches the large files of a snapshot from the Hub, and resumes earlier fetches.
 
 The Hub's client starts every file at its first byte, under a new name, and leaves that file behind when its process is
-killed. This module writes each blob under a name made of its hash. The caller checks the contents, and makes sure that
-no other process fetches at the same time.
+killed. This module writes each blob under a name made of its hash. The caller checks the contents, and ensures that no
+other process fetches at the same time.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sie_core.contracts import ModelLoadError
 AT_ONCE = 4
 """Files of one snapshot fetched at once; more would only share the bandwidth."""
 _READ_TIMEOUT_S = 30.0
+"""Seconds that a download waits for the next bytes."""
 
 Moved = Callable[[int], None]
 
@@ -41,7 +42,7 @@ def fetch_files(
     """Fetch the files chosen by `resumable` into a snapshot, a few at once.
 
     Args:
-        repo: The repository's folder in the cache; nobody else fetches into it meanwhile.
+        repo: The repository's folder in the cache; no other process fetches into it at the same time.
         snapshot: The folder of the commit.
         files: By name.
         url: Makes the URL of a name.
@@ -49,7 +50,7 @@ def fetch_files(
         discarded.
 
     Raises:
-        Exception: What the Hub's client raises for a connection or a response; partial files stay.
+        Exception: Any exception of the Hub's client for a connection or a response; partial files stay.
         OSError: The disk does not take them; the partial file is removed to free its room.
     """
     lock = threading.Lock()
@@ -92,7 +93,7 @@ def _fetch(blob: Path, partial: Path, expected: Expected, url: str, moved: Moved
 
 
 def _read(partial: Path, start: int, url: str, moved: Moved) -> None:
-    """Append the rest of a file to its partial one; start over where the response is not a range."""
+    """Append the rest of a file to its partial one; start over if the response is not a range."""
     from huggingface_hub import utils
 
     hub: Any = utils

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 LONGEST_PAUSE_S = 60.0
-"""The longest pause asked for by the Hub that is waited for."""
+"""The longest pause requested by the Hub that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ PATIENT = HubRetries()
 
 
 class TooLongAPause(Exception):
-    """The Hub asked for a pause longer than `LONGEST_PAUSE_S`; `response` is its answer."""
+    """The Hub requested a pause longer than `LONGEST_PAUSE_S`; `response` is its answer."""
 
     def __init__(self, response: Any) -> None:
         super().__init__("the Hub asks for a long pause")
@@ -74,7 +74,7 @@ class TooLongAPause(Exception):
 
 @cache
 def bound_pauses() -> None:
-    """Bound the pauses that the Hub's client makes by itself; needed once a process.
+    """Bound the pauses that the Hub's client makes by itself; call it once per process.
 
     Between the requests of a download it sleeps up to five times, each as long as the Hub asks.
     """
@@ -113,7 +113,7 @@ def status_of(error: Exception) -> int | None:
 
 
 def asked_pause_s(error: Exception) -> float | None:
-    """Return the pause in seconds that the Hub asked for: `Retry-After`, or `t` of its `RateLimit` header."""
+    """Return the pause in seconds that the Hub requested: `Retry-After`, or `t` of its `RateLimit` header."""
     headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
     after = headers.get("retry-after")
     if after is None:

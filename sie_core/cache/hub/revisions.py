@@ -30,7 +30,7 @@ def resolve_revision(request: WeightRequest, settings: Settings) -> ResolvedRevi
     """Return the commit that a load of `request` would get now: a complete snapshot of the local cache comes first.
 
     Raises:
-        ModelLoadError: Neither has it; with the class of the Hub's failure, or `NOT_FOUND` where it may not be asked.
+        ModelLoadError: Neither has it; with the class of the Hub's failure, or `NOT_FOUND` if the Hub may not be asked.
     """
     folder = hub_layout.snapshot(cache_folder(settings), request.repo_id, request.revision)
     if folder is not None and hub_layout.missing(folder) is None and is_commit(folder.name):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _METADATA_TIMEOUT_S = 10.0
+"""Seconds that the Hub may take to describe a repository."""
 LARGEST_DESCRIPTION = 2**25
 """The most bytes of a file that is fetched to describe a model before its weights are."""
 
@@ -57,8 +58,8 @@ class HubTier:
         The commit is resolved first, and every file is of that commit.
 
         Raises:
-            ModelLoadError: `GATED`, `NOT_FOUND`, `NETWORK`, `STORAGE`, `CORRUPT` where a file differs from the Hub's
-                list, or `CONFIG` where the repository has pickled weights only.
+            ModelLoadError: `GATED`, `NOT_FOUND`, `NETWORK`, `STORAGE`, `CORRUPT` if a file differs from the Hub's list,
+                or `CONFIG` if the repository has pickled weights only.
         """
         if request.peek:
             return None

@@ -36,7 +36,7 @@ class Manifest:
     repo_id: str
     commit: str
     files: Mapping[str, StoredFile]
-    """By their names, from the root of the repository."""
+    """Keyed by their names, from the root of the repository."""
 
     @property
     def size(self) -> int:

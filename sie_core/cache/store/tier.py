@@ -44,10 +44,10 @@ FAILURES: dict[StoreFailure, LoadFailure] = {
 
 
 class ClusterTier:
-    """Downloads from a store into the local cache, and stores weights of the Hub where that is allowed.
+    """Downloads from a store into the local cache, and stores weights of the Hub if allowed.
 
     Args:
-        store: Where the weights are; see `layout`.
+        store: The store of the weights; see `layout`.
         cache: The local cache.
         fills: Whether weights may be stored.
     """

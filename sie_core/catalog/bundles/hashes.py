@@ -1,4 +1,4 @@
-"""The hashes by which config service, gateways and workers see whether they know the same configs and bundles."""
+"""Hashes by which config service, gateways and workers check that they know the same configs and bundles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def bundle_config_hash(configs: Iterable[ModelConfig]) -> str:
 
 
 def config_row(config: ModelConfig) -> str:
-    """Write as JSON what of a config counts for a bundle's hash."""
+    """Write the parts of a config that count for a bundle's hash as JSON."""
     profiles = [config.profiles[name] for name in sorted(config.profiles)]
     return _json({"sie_id": config.id, "revision": config.hf_revision, "profiles": list(map(_profile, profiles))})
 
@@ -45,7 +45,7 @@ def bundles_hash(bundles: Iterable[BundleView]) -> str:
 
 
 def config_hashes_hash(hashes: Mapping[str, str]) -> str:
-    """Hash the bundles' config hashes by name, so that one comparison tells whether any differs."""
+    """Hash the bundles' config hashes by name, so that one comparison detects any difference."""
     return _sha256(_json(dict(hashes)))
 
 

@@ -26,7 +26,7 @@ They know only `pytorch` and `candle` and ignore bundles of other engines; the a
 in Python.
 """
 MOST_CARDS = 20_000
-"""How many different descriptions of weights the claims are kept of."""
+"""Number of descriptions of weights whose claims are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class BundleView:
 
 
 class Placement:
-    """Places models in bundles by what is installed in this process.
+    """Places models in bundles by the plugins installed in this process.
 
     Args:
         bundles: By priority.
-        plugins: What is installed. A plugin of a bundle that is not serves nothing of it.
+        plugins: The installed plugins. A bundle's plugin that is not installed serves none of its models.
     """
 
     def __init__(self, bundles: Sequence[Bundle], plugins: PluginSet) -> None:
@@ -109,7 +109,7 @@ class Placement:
         )
 
     def _lacks(self, model: ResolvedModel) -> list[str]:
-        """Say of each bundle what it lacks to serve a model."""
+        """Describe what each bundle lacks to serve a model."""
         return [f"{bundle.name}: {self._lack(bundle, model)}" for bundle in self._bundles] or ["there are no bundles"]
 
     def _lack(self, bundle: Bundle, model: ResolvedModel) -> str:

@@ -36,11 +36,11 @@ class Bundle:
     source: str = ""
     """Its file."""
     default: bool = False
-    """Whether `sie bundle` means it where no name is given."""
+    """Whether `sie bundle` uses it if no name is given."""
 
 
 def shipped_bundles() -> Path:
-    """Return the folder of the bundles that this installation holds: in the package, or beside it in a checkout."""
+    """Return the folder of the shipped bundles: in the package, or next to it in a checkout."""
     package = Path(sie_core.__file__).parent
     inside = package / "bundles"
     return inside if inside.is_dir() else package.parent / "bundles"
@@ -100,7 +100,7 @@ def read_whole(file: Path) -> WholeBundle:
 
 @dataclass(frozen=True, slots=True)
 class BundleFile:
-    """A bundle with its text, so that what is found wrong later is named by its line too."""
+    """A bundle with its text, so that later faults can be named by line too."""
 
     path: Path
     content: bytes

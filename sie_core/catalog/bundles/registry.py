@@ -42,13 +42,13 @@ class Registry:
 
     catalog: Catalog
     bundles: Mapping[str, BundleView]
-    """By name, in the order of their priority."""
+    """Keyed by name, in the order of their priority."""
     routes: Mapping[str, Route]
-    """By the id a model is listed under; models that no bundle serves have none."""
+    """Keyed by a model's listed id; models that no bundle serves are missing."""
     config_hashes: Mapping[str, str]
-    """By bundle."""
+    """Keyed by bundle."""
     pool_config_hashes: Mapping[str, Mapping[str, str]]
-    """By bundle and the public name of a pool."""
+    """Keyed by bundle and the public name of a pool."""
     bundles_hash: str
     config_hashes_hash: str
     rows: Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -56,7 +56,7 @@ class Registry:
     _any_case: Mapping[str, str]
     """Listed ids by themselves in lower case."""
     epochs: Mapping[str, int] = field(default_factory=dict)
-    """The config service's epoch of the last change of each config, by id; those it never changed have none."""
+    """The config service's epoch of the last change of each config, by id; unchanged configs are missing."""
 
     def resolve(self, name: str, bundle: str | None = None) -> Route:
         """Find where `id`, `id:profile` or `bundle:/id[:profile]` is served; upper and lower case count alike.
@@ -68,7 +68,7 @@ class Registry:
         Raises:
             InvalidInput: `name` cannot be a model, or names another bundle than `bundle`.
             InferenceError: `MODEL_NOT_FOUND`: there is no such model, or no bundle serves it. `BUNDLE_CONFLICT`: the
-                bundle asked for does not serve it; `compatible_bundles` of the details lists those that do.
+                requested bundle does not serve it; `compatible_bundles` of the details lists those that do.
         """
         route = self.routes.get(name)
         if route is None:
@@ -148,7 +148,7 @@ def make_registry(
 def registry_of_one_bundle(catalog: Catalog, bundle: str, pool: str) -> Registry:
     """Make the registry of a catalog without a config service: one bundle serves every model, from one queue pool.
 
-    There are no hashes: nobody else holds these configs.
+    There are no hashes: no other machine holds these configs.
     """
     return Registry(
         catalog,
@@ -169,7 +169,7 @@ def queue_pool(config: ModelConfig) -> str:
 
 
 def any_case(catalog: Catalog) -> Mapping[str, str]:
-    """Map the ids of a catalog in lower case to what they are listed under; the first of several counts."""
+    """Map the ids of a catalog in lower case to their listed form; the first of several wins."""
     names = reversed(list(catalog.entries))
     # `lower` makes another string of every name; if one is in lower case already, thousands are spared.
     return {name if name.islower() else name.lower(): name for name in names}

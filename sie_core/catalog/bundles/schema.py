@@ -120,7 +120,7 @@ def _short_form(field: str) -> Any:
 
 
 class PluginEntry(Strict):
-    """A plugin by its entry point or distribution, with extras of it, on all platforms of the bundle or on some."""
+    """A plugin by its entry point or distribution, with its extras, on all platforms of the bundle or on some."""
 
     distribution: Annotated[str, AfterValidator(_distribution)]
     extras: list[Annotated[str, AfterValidator(_distribution)]] = Field(default_factory=list)
@@ -147,13 +147,13 @@ class ModelEntry(Strict):
 
 
 class Override(Strict):
-    """A requirement of other distributions that is put aside: `package` is resolved by `spec` alone, or left out."""
+    """A requirement of other distributions that is overridden: `package` is resolved by `spec` alone, or left out."""
 
     package: Annotated[str, AfterValidator(_distribution)]
     spec: Annotated[str, Field(min_length=1), AfterValidator(_override_spec)]
     """A range of versions, or `none`: the package is not installed."""
     reason: Annotated[str, Field(min_length=10)]
-    """Why, for those who read it a year later."""
+    """The reason, for a reader in a year."""
     until: date | None = None
     """The day after which it has to be looked at again."""
 
@@ -193,7 +193,7 @@ class WholeBundle(Strict):
     name: Annotated[str, Field(pattern=f"^{NAME}$")]
     priority: int = DEFAULT_PRIORITY
     default: bool = False
-    """Whether `sie bundle` means it where no name is given; of a folder's bundles at most one."""
+    """Whether `sie bundle` uses it if no name is given; at most one bundle of a folder."""
     python: Annotated[str, AfterValidator(_python)] = "3.11"
     plugins: list[PluginEntry] = Field(default_factory=list)
     models: list[ModelEntry] = Field(default_factory=list)

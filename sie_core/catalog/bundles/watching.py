@@ -15,7 +15,7 @@ from sie_core.concurrency.threads import on_thread
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Between two looks, which must agree on a change: half-copied folders wait."""
+"""Pause between two looks, which must agree on a change: half-copied folders wait."""
 
 
 def stamp_of(folder: Path) -> Hashable:
@@ -34,8 +34,8 @@ class BundlesWatch:
 
     Args:
         folder: A folder for each bundle, with its file.
-        stamp: Of the folder before what is in force was read.
-        replace: Puts the bundles of a changed folder in force; called on a thread of its own.
+        stamp: Stamp of the folder before the bundles in force were read.
+        replace: Puts the bundles of a changed folder in force; called on a separate thread.
         counted: Called with what became of each change: `applied` or `refused`.
     """
 

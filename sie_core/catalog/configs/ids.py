@@ -11,6 +11,7 @@ from functools import lru_cache
 _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._/:@-]*\Z")
 _PROFILE = re.compile(r"[A-Za-z0-9._-]+\Z")
 LONGEST_ID = 256
+"""Characters of a model's id."""
 
 ID_RULE = "letters, digits and . _ / : @ -, a letter or digit first, no '..', at most 256 characters"
 

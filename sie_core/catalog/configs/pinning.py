@@ -1,6 +1,6 @@
 """Writes a config with its revision fixed to a commit into an operator's folder.
 
-The rest of the file's text stays as it is, comments included.
+The rest of the file's text is unchanged, including comments.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class ConfigError(Exception):
     """A model config cannot be used; the message names the file, the field, the value and what is allowed."""
 
     model: str | None = None
-    """The id that the config states, where it could be read."""
+    """The id that the config states, if it could be read."""
 
 
 def read_config(file: Path) -> ModelConfig:
@@ -68,7 +68,7 @@ def parse_config(data: object, *, source: str, folder: Path | None, text: str = 
     """Check the content of a config and turn it into a `ModelConfig`.
 
     Args:
-        data: What its YAML says.
+        data: Content of its YAML.
         source: Its path or URL, for messages.
         folder: Base of relative paths of weights; None if the config is in no folder of this machine.
         text: The YAML.
@@ -141,7 +141,7 @@ def _module(name: str, entry: ModuleEntry) -> ModuleCard:
 
 
 def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Profile]:
-    """Make the profiles: what one leaves out is its parent's, and so is a whole map of options."""
+    """Make the profiles: missing values are inherited from the parent, and so are whole maps of options."""
     profiles = {}
     for name, profile in written.items():
         parent = profile if profile.extends is None else written[profile.extends]

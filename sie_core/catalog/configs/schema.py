@@ -136,7 +136,7 @@ class WeightsFile(Strict):
 
 
 class PickleFile(Strict):
-    """A pickled file that may be read where its size and hash are these."""
+    """A pickled file that may be read if it has this size and hash."""
 
     size: Annotated[int, Field(ge=1, le=2**26)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

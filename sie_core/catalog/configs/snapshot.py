@@ -25,7 +25,7 @@ class Problem:
     source: str
     message: str
     model: str | None = None
-    """The id that the config states, where it could be read."""
+    """The id that the config states, if it could be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Catalog:
     here: frozenset[str] = frozenset()
     """The ids of models whose weights are on this machine; the error of an unknown model suggests them first."""
     stamp: Hashable = None
-    """The stamp of the models folder that this snapshot was made of."""
+    """The stamp of the models folder from which this snapshot was made."""
     configs: Mapping[str, ModelConfig] = field(default_factory=dict)
-    """Every config by its id, those that `SIE_MODEL_FILTER` leaves out too."""
+    """Every config by its id, including those that `SIE_MODEL_FILTER` excludes."""
     config_epoch: int | None = None
     """The config service's epoch of these configs; None without a config service.
 
@@ -64,7 +64,7 @@ class Catalog:
 
     @property
     def remarks(self) -> str:
-        """Sentences on what is missing because of broken plugins and configs, for the error of an unknown model."""
+        """Sentences on models missing because of broken plugins and configs, for the error of an unknown model."""
         return self.absent + (f" {self.note[0].upper()}{self.note[1:]}." if self.note else "")
 
     def fault(self, model_id: str) -> str | None:

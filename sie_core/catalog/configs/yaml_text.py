@@ -16,7 +16,7 @@ except ImportError:  # PyYAML was built without libyaml
     from yaml import SafeLoader as FastestLoader  # type: ignore[assignment]
 
 MOST_NODES = 100_000
-"""The most values of a text once its aliases are expanded: a few lines of them can stand for billions."""
+"""Bound on the values of a text after expanding its aliases: a few lines of them can stand for billions."""
 MOST_CHARACTERS = 2**22
 """The most characters of all of its values then."""
 MOST_LEVELS = 100
@@ -24,7 +24,7 @@ MOST_LEVELS = 100
 
 
 class YamlFault(Exception):
-    """A text is not the YAML it should be; the message says where and why. `line` counts from 1."""
+    """A text is not valid YAML; the message names the place and the fault. `line` counts from 1."""
 
     def __init__(self, told: str, line: int = 1) -> None:
         super().__init__(told)
@@ -32,12 +32,12 @@ class YamlFault(Exception):
 
 
 MOST_OPENINGS = 1000
-"""How often a text may open a map or a list for libyaml to read it, which a deep one makes run out of its stack."""
+"""Bound on the maps and lists that a text opens, for libyaml: deep ones overflow its stack."""
 _OPENINGS = (b"[", b"{", b"- ", b"-\t", b"? ", b"?\t")
 
 
 LONGEST_NUMBER = 100
-"""Characters of a number. YAML counts `1:1:1:…` in sixties, which takes minutes where it is long."""
+"""Characters of a number. YAML 1.1 reads `1:1:1:…` in base sixty, which takes minutes for a long one."""
 _NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 
 

@@ -20,7 +20,7 @@ class EngineOption:
     fills: str
     """The field of `EffectiveOptions` it fills."""
     check: Callable[[Any], Any]
-    """Returns the field's value, or raises ValueError with what is allowed."""
+    """Returns the field's value, or raises ValueError naming the allowed values."""
     operations: tuple[Operation, ...] = get_args(Operation)
     text: bool = False
     """Whether it is a text."""
@@ -77,4 +77,4 @@ ENGINE_OPTIONS: Mapping[str, EngineOption] = {
     "lora": EngineOption("lora", _lora, text=True),
     "dimensions": EngineOption("dimensions", _size, ("encode", "score")),
 }
-"""Every such key. For `score`, `output_types` and `dimensions` say which vectors are compared."""
+"""Every such key. For `score`, `output_types` and `dimensions` select the vectors to compare."""

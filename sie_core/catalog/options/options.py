@@ -31,7 +31,9 @@ from sie_core.contracts import (
 )
 
 MISSPELT: Final = 0.75
-"""From this likeness on, of `difflib`, an unknown option of a config is one of the family's, misspelt."""
+"""An unknown option of a config that is at least this similar (`difflib` ratio) to one of the family's counts as its
+misspelling.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ def resolve_options(
     Args:
         family: The family that serves the model.
         model: The model, at its profile.
-        request: What the client sent as `options`.
-        operation: What the client asks for; a profile's options of other operations are ignored.
+        request: The client's `options`.
+        operation: The client's operation; a profile's options of other operations are ignored.
         adapter_does: The adapter's operation, if it differs; the profile's options for it apply then.
         postprocessors: All that are installed, by name.
         wishes: Further options, which those of the request override; unknown ones are ignored.
@@ -166,10 +168,10 @@ class _Known:
 
     operation: Operation
     own: Mapping[str, Option]
-    """Options of the family and the postprocessors, those of the load included."""
+    """Options of the family and the postprocessors, including those of the load."""
     engine: frozenset[str]
     every: frozenset[str]
-    """The same, and those of other operations and families."""
+    """The same, plus those of other operations and families."""
     takes_lora: bool
 
     @classmethod
@@ -262,7 +264,7 @@ def _one_spelling(options: Mapping[str, Any]) -> dict[str, Any]:
     """Rename options with several names to one, and drop those that are null.
 
     Raises:
-        InvalidInput: Two of them say different things.
+        InvalidInput: Two of the names have different values.
     """
     found: dict[str, Any] = {}
     for written, value in options.items():

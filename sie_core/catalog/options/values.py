@@ -48,7 +48,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _is(value: Any, kind: type) -> bool:
-    """Whether `value` is of `kind`, where a `bool` is no number and an `int` may stand for a `float`."""
+    """Whether `value` is of `kind`; a `bool` is no number, and an `int` may replace a `float`."""
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)

@@ -43,15 +43,15 @@ class Export:
 
     epoch: int
     models: tuple[ExportedModel, ...] = ()
-    """By id."""
+    """Keyed by id."""
     bundles: tuple[BundleView, ...] = ()
     bundle_config_hashes: Mapping[str, str] = field(default_factory=dict)
 
     def files(self, known: Mapping[str, ModelConfig]) -> Sequence[ConfigFile]:
-        """List the configs by their ids; `read` of one raises `ConfigError` where a field is wrong.
+        """List the configs by their ids; `read` of one raises `ConfigError` if a field is wrong.
 
         Args:
-            known: Configs of an earlier export by id; those that are unchanged are not checked again.
+            known: Configs of an earlier export by id; unchanged ones are not checked again.
         """
         return [ConfigFile(f"{SOURCE}: {each.id}", partial(_read, each, known.get(each.id))) for each in self.models]
 
@@ -64,7 +64,7 @@ class Export:
 def read_export(raw: bytes) -> Export:
     """Check what `GET /v1/configs/export` answered, and turn it into an `Export`.
 
-    Unknown fields are left aside: a newer service may tell more.
+    Unknown fields are ignored: a newer service may send more.
 
     Raises:
         ConfigError: It is no JSON, or a field is missing or wrong; every wrong one is named, a line each.
@@ -86,9 +86,10 @@ def read_export(raw: bytes) -> Export:
 
 
 def _models(rows: list[Any]) -> list[ExportedModel]:
-    """Check the models of an export and empty the list: what is read of one takes the place of what it was read from.
+    """Check the models of an export and empty the list, so that each parsed model replaces its source.
 
-    Thousands of models parsed, checked and made at the same time leave a process at several times what it keeps.
+    Thousands of models parsed, checked and built at the same time would leave a process at several times its final
+    memory.
     """
     models: list[ExportedModel] = []
     problems: list[str] = []
@@ -129,7 +130,7 @@ def write_export(registry: Registry, sources: Mapping[str, str], generated_at: s
     published fields.
 
     Args:
-        registry: What the service holds.
+        registry: The service's registry.
         sources: By model, `api` or `filesystem`.
         generated_at: The time, in ISO 8601.
     """
@@ -151,7 +152,7 @@ def write_export(registry: Registry, sources: Mapping[str, str], generated_at: s
 
 
 def bundles_by_profile(config: ModelConfig, registry: Registry) -> dict[str, list[str]]:
-    """Name the bundles that serve each profile of a config; profiles that none serves are left out."""
+    """Name the bundles that serve each profile of a config; unserved profiles are left out."""
     routes = {model.profile.name: registry.routes.get(model.id) for model in profiles_of(config)}
     return {name: list(route.compatible) for name, route in routes.items() if route is not None}
 

@@ -44,7 +44,7 @@ class ModelsFolder(Protocol):
 
         Raises:
             FolderUnreadable: The folder cannot be read now.
-            SettingsError: There is no such folder.
+            SettingsError: The folder does not exist.
         """
         ...
 

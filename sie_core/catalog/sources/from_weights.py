@@ -36,7 +36,7 @@ def folder_models(models_dir: Path) -> Iterator[ModelConfig]:
 def passed_over(models_dir: Path) -> Iterator[tuple[Path, str]]:
     """Find the folders below `models_dir` that hold weights and are no models, each with the reason.
 
-    Folders of LoRA adapters are none of them.
+    Folders of LoRA adapters do not count.
     """
     for folder in _roots(models_dir):
         name = folder.relative_to(models_dir).as_posix()

@@ -30,13 +30,13 @@ from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 
 REFUSED_S = 30.0
-"""How long a failed look-up is remembered: a repository may be made, or a token be given access, at any time."""
+"""How long a failed look-up is remembered: a repository may be created, or a token be given access, at any time."""
 MOST_REFUSED = 1000
 """Failed look-ups that are remembered; clients choose the names."""
 LOOKUPS_AT_ONCE = 4
 """Look-ups that ask the Hub at once."""
 LOOKUP_WAIT_S = 10.0
-"""How long a request waits for a look-up before its client is told to come back."""
+"""How long a request waits for a look-up before its client is asked to retry."""
 
 
 class HubModels:
@@ -45,7 +45,7 @@ class HubModels:
     Args:
         settings: The settings in force.
         plugins: Whose families may claim a model.
-        device: Where it would be loaded.
+        device: Device of a load.
         clock: Monotonic seconds.
     """
 
@@ -105,7 +105,7 @@ class HubModels:
     def _ended(self, key: str, lookup: asyncio.Task[ModelConfig | None]) -> None:
         del self._lookups[key]
         if not lookup.cancelled():
-            lookup.exception()  # perhaps nobody waits for it any more
+            lookup.exception()  # the client may have gone
 
     async def _look(self, model_id: str, *, asks: bool) -> ModelConfig | None:
         cached = await on_thread("sie-lookup", lambda: self._cached(model_id))
@@ -145,7 +145,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def serves_any(settings: Settings) -> bool:
-    """Whether clients may have the server fetch any model of the Hub: as it is set, else on loopback only."""
+    """Whether clients may have the server fetch any model of the Hub: by the setting, else on loopback only."""
     if settings.serve_any_model is not None:
         return settings.serve_any_model
     try:
@@ -160,7 +160,7 @@ def with_found(catalog: Catalog, found: Mapping[str, ModelConfig]) -> Catalog:
 
 
 def _refusal(model_id: str, error: ModelLoadError, *, named: bool) -> InferenceError:
-    # To a client, a name that the Hub does not know, or that it cannot be asked for, is a wrong name.
+    # For a client, a name that the Hub does not know or that it cannot be asked for is a wrong name.
     if not named and error.failure in ("NOT_FOUND", "NETWORK"):
         return InferenceError("MODEL_NOT_FOUND", f"No model {model_id!r} is served here, and {error}.", param="model")
     return InferenceError(

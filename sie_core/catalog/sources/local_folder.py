@@ -1,4 +1,4 @@
-"""A folder of model configs on this machine, and the stamp by which two of its states differ."""
+"""A folder of model configs on this machine, and the stamp that distinguishes its states."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from sie_core.contracts import ModelConfig
 from sie_core.settings import SettingsError
 
 LOOK_EVERY_S = 1.0
+"""Seconds between two looks at a folder for changes."""
 ABSENT = (FileNotFoundError, NotADirectoryError)
 PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.ESTALE})
-"""Passing errors of a read: they say nothing about the file or folder."""
+"""Transient errors of a read: they say nothing about the file or folder."""
 
 Found = TypeVar("Found", bound=Collection[Any])
 Stamp = frozenset[tuple[str, int, int, int]]
@@ -30,8 +31,8 @@ class LocalFolder:
     """A folder on this machine; a missing one that is not `needed` counts as empty.
 
     A folder that held files and then disappears or cannot be listed is unreadable, not empty: a lost permission, ticket
-    or share must not remove every model. The same applies where it is empty and on another device than before: it is
-    the mount point of a share that is gone.
+    or share must not remove every model. The same applies if it is empty and on another device than before: it is the
+    mount point of an unmounted share.
     """
 
     look_every_s = LOOK_EVERY_S
@@ -47,7 +48,7 @@ class LocalFolder:
         return self._find(stamp_of) or frozenset()
 
     def files(self) -> Sequence[ConfigFile]:
-        """List the configs; `read` of one raises `FolderUnreadable` where a later read may work."""
+        """List the configs; `read` of one raises `FolderUnreadable` if a later read may work."""
         names = self._find(os.listdir)
         if names is None and self._needed:
             raise SettingsError(
@@ -95,8 +96,8 @@ def _read(file: Path) -> ModelConfig:
 def stamp_of(folder: Path) -> Stamp:
     """Stamp every config in `folder`, and the files that describe folders of weights one and two levels below it.
 
-    Links are followed, because Kubernetes updates a mounted ConfigMap by changing a link. A file that disappears
-    meanwhile is ignored: the next stamp will differ.
+    Links are followed, because Kubernetes updates a mounted ConfigMap by changing a link. A file that disappears in
+    between is ignored: the next stamp will differ.
 
     Raises:
         OSError: `folder` is not there or cannot be read.

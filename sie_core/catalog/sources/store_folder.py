@@ -16,6 +16,7 @@ from sie_core.contracts import ModelConfig, ObjectStore, ObjectStoreError, Store
 log = logging.getLogger(__name__)
 
 READERS = 8
+"""Configs that are read from a store at once."""
 
 
 class StoreFolder:
@@ -48,11 +49,11 @@ class StoreFolder:
         return list(files.values())
 
     def weights(self) -> Iterator[ModelConfig]:
-        """Find none: weights come through the weight tiers."""
+        """Return none: weights come through the weight tiers."""
         return iter(())
 
     def passed_over(self) -> Iterator[tuple[Path, str]]:
-        """Find none, as above."""
+        """Return none, as above."""
         return iter(())
 
     def _list(self) -> list[StoredObject]:

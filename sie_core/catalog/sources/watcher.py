@@ -21,10 +21,10 @@ Result = TypeVar("Result")
 SETTLE_S = 1.0
 """Seconds between the two looks that must agree on a change."""
 DOUBLINGS = 3
-"""How often the pause doubles while the folder cannot be read."""
+"""Number of times the pause doubles while the folder cannot be read."""
 UNFOLLOWED = "the models folder changed and cannot be followed; the log says why"
 JITTER = 0.1
-"""The fraction by which pauses vary, so that the machines of a cluster do not list their store all at once."""
+"""Share by which pauses vary, so that the machines of a cluster do not list their store all at once."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class CatalogWatch:
 
     Args:
         folder: The models folder.
-        rebuild: Builds the snapshot after the given one; called on a thread of its own.
+        rebuild: Builds the snapshot after the given one; called on a separate thread.
         current: Returns the snapshot in force.
         replace: Puts a new one in force.
         tell: Called with a reason fit for clients when the folder cannot be followed, and with None once it can again.
@@ -68,7 +68,7 @@ class CatalogWatch:
         return self.folder.look_every_s * (1 << min(self._failures, DOUBLINGS))
 
     async def look(self) -> None:
-        """Look once, and rebuild where a change has settled."""
+        """Look once, and rebuild if a change has settled."""
         try:
             stamp = await self._on_thread(self.folder.stamp)
             if self._has_settled(stamp):
@@ -81,7 +81,7 @@ class CatalogWatch:
             self._failures = 0
 
     def _has_settled(self, stamp: Hashable) -> bool:
-        """Whether a change has settled; where the folder is as served, the last problem is cleared."""
+        """Whether a change has settled; if the folder is as served, the last problem is cleared."""
         served = self.current().stamp
         agreed, self._last = stamp == self._last, stamp
         if stamp == served:
@@ -96,7 +96,7 @@ class CatalogWatch:
             catalog = await self._on_thread(lambda: self.rebuild(before))
         except FolderUnreadable:
             raise
-        except SettingsError as error:  # of what the folder says; anything else may pass
+        except SettingsError as error:  # faults of the folder's content; anything else may be transient
             self._refused = stamp
             self._say(error)
         else:

@@ -93,7 +93,7 @@ def _date(value: str | None) -> str | None:
 
 
 def _lock(file: BundleFile, asked: Asked, sources: Sources, folder: Path, check: bool, upgrade: bool) -> bool:
-    """Write or check one lock; return whether it is what was solved."""
+    """Write or check one lock; return whether it equals the solution."""
     path = folder / asked.lock_name
     before = read_lock(path) if path.exists() and (check or not upgrade) else None
     if check and before is None:

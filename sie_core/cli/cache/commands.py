@@ -101,7 +101,7 @@ def _wanted(parts: Parts, model: str, revision: str | None) -> list[tuple[ModelC
 
 
 def _pull(parts: Parts, config: ModelConfig, weights: tuple[str, ...]) -> bool:
-    """Pull what one config names; say how it went."""
+    """Pull the weights of one config; report the result."""
     progress = Progress(config.id, sys.stderr)
     request = replace(weight_request(config), progress=progress, weights=weights)
     stored: list[str] = []

@@ -23,7 +23,7 @@ def loras_of(config: ModelConfig) -> list[ModelConfig]:
 
 
 class Progress:
-    """Writes how far a download is: over one line on a terminal, a line at a time elsewhere."""
+    """Writes the progress of a download: over one line on a terminal, a line at a time elsewhere."""
 
     def __init__(self, name: str, output: TextIO) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def __call__(self, done: int, size: int) -> None:
-        """Tell of `done` bytes of `size`, from any thread."""
+        """Report `done` bytes of `size`, from any thread."""
         with self._lock:
             now = time.monotonic()
             if now - self._told < EVERY_S[self._terminal] and done < size:

@@ -42,12 +42,13 @@ CARDS = (
     ModelCard(Path("checkup"), {}),
     ModelCard(Path("checkup"), {"architectures": ["BertModel"], "model_type": "bert"}, files=("model.safetensors",)),
 )
-"""Weights that say nothing of themselves, and an encoder's."""
+"""A card of weights without any facts, and an encoder's."""
 DIMS = 8
+"""Dimensions of the vectors that postprocessors are tried with."""
 
 
 def try_out(settings: Settings, plugins: PluginSet) -> list[str]:
-    """Try what plugins registered; return why settings that name parts of them cannot be used."""
+    """Try the registrations of plugins; return why settings that name parts of them cannot be used."""
     refused = []
     for part in (_folder, _tiers, _claims, _device, _scheduler, _memory, _postprocessors):
         try:
@@ -69,7 +70,7 @@ def _claims(settings: Settings, plugins: PluginSet) -> None:
     profile = Profile("default")
     model = ResolvedModel(MODEL, ModelConfig(MODEL, profiles={profile.name: profile}), profile)
     for card in CARDS:
-        with suppress(ModelLoadError):  # nobody claims it, or not for this device
+        with suppress(ModelLoadError):  # no family claims it, or not for this device
             choose_family(plugins, model, card, Device("cpu"))
 
 

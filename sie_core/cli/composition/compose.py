@@ -32,7 +32,7 @@ def read_settings(**arguments: Any) -> Settings:
     """Read the settings, with `arguments` that are not None on top.
 
     Raises:
-        BadSettings: A value is not allowed; names the variable or option, the value and what is.
+        BadSettings: A value is not allowed; names the variable or option, the value and the allowed ones.
     """
     from sie_core.settings import SettingsError, load_settings
 
@@ -74,13 +74,15 @@ def find_plugins(settings: Settings) -> PluginSet:
 
 
 def tell_problems(plugins: PluginSet) -> None:
-    """Say on stderr which plugins are broken, or fail, and why."""
+    """Report on stderr which plugins are broken, or fail, and why."""
     if problems := plugins.problems():
         click.echo(f"Broken plugins, see `sie plugins`: {problems}", err=True)
 
 
 def announce(told: Announcement, *, as_json: bool) -> None:
-    """Say on stdout that a program is ready to serve; in the log where every line is JSON, or stdout takes nothing."""
+    """Announce on stdout that a program is ready to serve; in the log if every line is JSON, or stdout cannot be
+    written to.
+    """
     if as_json:
         log.info("%s", told.headline, extra={"facts": told.facts()})
         return

@@ -36,12 +36,12 @@ class Parts(NamedTuple):
             raise click.ClickException(error.message.replace("GET /v1/models", "`sie models`")) from None
 
     def tell_problems(self) -> None:
-        """Say on stderr which plugins are broken or fail."""
+        """Report on stderr which plugins are broken or fail."""
         tell_problems(self.plugins)
 
 
 def gather() -> Parts:
-    """Read the settings and build what they say.
+    """Read the settings and build the parts.
 
     Raises:
         BadSettings: They cannot be used.

@@ -1,4 +1,4 @@
-"""How a command that serves or computes begins: settings, log, threads and plugins; and what its errors say."""
+"""The start of a command that serves or computes: settings, log, threads and plugins; and the wording of its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("sie_core")
 
 @contextmanager
 def program(*errors: type[Exception], computes: bool = False, **options: Any) -> Iterator[tuple[Settings, PluginSet]]:
-    """Give a block the settings in force and the plugins they allow.
+    """Run a block with the settings in force and the plugins they allow.
 
     Args:
         errors: Further exceptions of the block that are shown by their message alone.
@@ -36,7 +36,7 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
         BadSettings: A setting or the set of plugins cannot be used.
         ClickException: One of `errors`, by its message.
     """
-    collect_seldom()  # first: imports alone would start dozens of passes
+    collect_seldom()  # first: imports alone would trigger dozens of passes
     bound_arenas()
     settings = read_settings(**options)
     configure_logging(settings.log_level, as_json=settings.log_json, access=settings.access_log)

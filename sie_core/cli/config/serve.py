@@ -25,8 +25,8 @@ from sie_core.cli.composition.program import program
 def serve(**options: Any) -> None:
     """Serve the model configs of a cluster, and take changes of them.
 
-    Gateways and workers follow it by `SIE_CONFIG_SERVICE_URL`. With `SIE_NATS_URL` it tells them of changes at once. A
-    second one on the same store stands by.
+    Gateways and workers follow it by `SIE_CONFIG_SERVICE_URL`. With `SIE_NATS_URL` it announces changes to them at
+    once. A second one on the same store stands by.
     """
     from sie_core.config_service.history.history import StoreDamaged
     from sie_core.config_service.run import ServiceEnded, run_config_service

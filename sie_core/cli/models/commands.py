@@ -33,7 +33,7 @@ EXPECTED = "expected by the config; the weights, which decide, are not here yet"
 WIDTH = 100
 """Columns of the list."""
 ID_WIDTH = 48
-"""Columns of an id; a longer one has a line of its own."""
+"""Width of the id column; a longer id has a separate line."""
 NOT_SHOWN = ("text", "content")
 """Fields of a config that repeat its file."""
 
@@ -142,7 +142,7 @@ def _config(model: ResolvedModel) -> dict[str, Any]:
 
 
 def _family(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any]:
-    """Say which family serves the model on this machine's device, or why none can be told."""
+    """Name the family that serves the model on this machine's device, or the reason why none can be named."""
     found = find_weights(model.config, parts.chain)
     absent = found is None and not model.config.weightless
     if absent and model.config.expected is None:
@@ -240,7 +240,7 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _answers(row: Mapping[str, Any]) -> str:
-    """Name the vectors of `encode` and the other operations; the weights decide where the config does not say."""
+    """Name the vectors of `encode` and the other operations; the weights decide if the config does not."""
     vectors = ", ".join(name for name in row["outputs"] if name not in ("score", "json"))
     named = [vectors if name == "encode" and vectors else name for name in row["operations"]]
     return ", ".join(named) or "as its weights say"

@@ -30,8 +30,8 @@ from sie_core.settings import Settings
 def pin(model_id: str, folder: Path | None) -> None:
     """Write the config of ID, with its revision fixed to a commit, into a folder of configs.
 
-    The commit is the one the local cache holds, or else the one the Hub names; nothing is downloaded. A copy that lies
-    in SIE_MODELS_DIR is served in place of the config it was made from.
+    The commit is the one the local cache holds, or else the one the Hub names; nothing is downloaded. A copy in
+    SIE_MODELS_DIR replaces the config it was made from.
     """
     parts = gather()
     config = parts.resolve(model_id).config

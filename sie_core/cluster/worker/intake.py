@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sie_core.api.http.waiting import WaitingPlaces
 from sie_core.cluster.ipc.entry import Entry
 from sie_core.cluster.ipc.framing import FrameStream, Kind, read_pins
 from sie_core.cluster.ipc.listening import is_own_user
@@ -70,7 +70,9 @@ class Intake:
         self.worker: str | None = None
         """What its sidecar calls this worker; None before there is one."""
         self._backend, self._on_close = backend, on_close
-        self._places = WaitingPlaces(most_waiting)
+        self._most_waiting = most_waiting
+        self._waiting_for: Counter[str] = Counter()
+        """Slices that wait for a load, by model."""
         self._telling: asyncio.TimerHandle | None = None
         self._at_work: dict[tuple[FrameStream, int], AtWork] = {}
         self._orphans = Orphans()
@@ -234,15 +236,17 @@ class Intake:
     @contextlib.contextmanager
     def _waiting(self, work: AtWork, head: WorkHead) -> Iterator[bool]:
         """Tell the sidecar that a slice waits for a load, and when it does no more; False where too many do."""
-        with self._places.take(head.model, len(work.frame)) as may_wait:
-            if may_wait:
-                _tell(work, Kind.WAITS)
-            try:
-                yield may_wait
-            finally:
-                if may_wait:
-                    _tell(work, Kind.GOES_ON)
-                    self._tell_soon()
+        if self._waiting_for[head.model] >= self._most_waiting:
+            yield False
+            return
+        self._waiting_for[head.model] += 1
+        _tell(work, Kind.WAITS)
+        try:
+            yield True
+        finally:
+            self._waiting_for[head.model] -= 1
+            _tell(work, Kind.GOES_ON)
+            self._tell_soon()
 
     def _tell_soon(self) -> None:
         """Tell the sidecar before long that a model is loaded, or is not."""

@@ -8,8 +8,8 @@ from starlette.types import Scope
 
 from sie_core import __version__
 from sie_core.api.http import errors
+from sie_core.api.http.metrics import HttpMetrics
 from sie_core.api.http.middleware import RequestMiddleware
-from sie_core.api.ops.metrics import HttpMetrics
 from sie_core.cluster.programs.probes import probes
 from sie_core.config_service.api import reading, writing
 from sie_core.config_service.api.context import ConfigApi

@@ -9,6 +9,7 @@ from anyio import CapacityLimiter
 from sie_core.api import Browsers, Gate
 from sie_core.api.http.offload import BodyThreads
 from sie_core.auth import Auth
+from sie_core.callers import Callers
 from sie_core.config_service.api.tokens import Tokens
 from sie_core.config_service.metrics import ConfigMetrics
 from sie_core.config_service.publisher import Publisher
@@ -29,6 +30,8 @@ class ConfigApi:
     """Which web pages may call, under which host names."""
     auth: Auth = field(default_factory=Auth)
     """What every route asks for; `tokens` says what each asks for beside it."""
+    callers: Callers = field(default_factory=Callers)
+    """Names the client of a request."""
     writers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
     """Threads of writes, which wait for one another; readers have their own, which a store that hangs leaves alone."""
     readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(2))

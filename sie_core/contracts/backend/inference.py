@@ -32,7 +32,7 @@ class Usage:
     """Tokens and images that a request consumed, counted after tokenisation and truncation."""
 
     input_tokens: int = 0
-    """Tokens of every unit: those of a query count in each pair it is part of."""
+    """Tokens of all units; the tokens of a query count in each of its pairs."""
     images: int = 0
 
 
@@ -49,7 +49,7 @@ class InferenceReply:
     timing: Timing
     usage: Usage
     truncated: int = 0
-    """How many items were cut to the model's length."""
+    """Number of items that were cut to the model's length."""
     lora: str | None = None
     """The LoRA adapter that was applied."""
     ignored_options: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class ModelInfo:
     last_used_at: float | None = None
     """Time of the last use, in seconds since 1970; None if never used."""
     pinned: bool = False
-    """Whether it is never unloaded to make room, nor when idle."""
+    """Whether it is never unloaded, neither to make room nor when idle."""
     precision: str | None = None
     """Precision of the computation; None before the model is loaded."""
     runner: str | None = None
@@ -108,11 +108,11 @@ class ModelInfo:
     classes: tuple[str, ...] = ()
     """A classifier's labels in the order of its logits, as far as the weights tell."""
     loras: tuple[str, ...] = ()
-    """The LoRA adapters its config declares, then the others that are loaded."""
+    """The LoRA adapters that its config declares, then other loaded ones."""
     load_stages_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds each stage of the last load took."""
     available: bool = False
-    """Whether a load needs to fetch nothing: its weights are here, or it needs none."""
+    """Whether a load needs no fetch: its weights are here, or it needs none."""
     bundles: tuple[str, ...] = ()
     """Bundles whose workers serve the model, the preferred one first; empty without a config service."""
     workers: int | None = None
@@ -163,5 +163,5 @@ class InferenceBackend(Protocol):
         ...
 
     def health(self) -> Health:
-        """Say what is wrong with the backend, if anything."""
+        """Describe what is wrong with the backend, if anything."""
         ...

@@ -1,4 +1,4 @@
-"""Resource pools: capacity of a cluster that a client leases, which then serves this client's requests alone."""
+"""Resource pools: capacity of a cluster that a client leases, which then serves only this client's requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PoolSpec:
 
     @property
     def least_workers(self) -> int:
-        """How many workers it wants in all."""
+        """Workers wanted in total."""
         if self.minimum_worker_count is None:
             return 0 if self.gpus else 1
         return self.minimum_worker_count
@@ -68,7 +68,7 @@ class PoolLeases(Protocol):
     """
 
     async def create(self, name: str, spec: PoolSpec) -> PoolView:
-        """Make a pool, or give one another spec; its lease begins anew.
+        """Create a pool, or change its spec; its lease starts again.
 
         Raises:
             InferenceError: `INVALID_INPUT`: a profile, bundle, queue pool or model that is not known, with the field

@@ -28,7 +28,7 @@ class Media:
     format: str | None = None
     """Format stated by the client (`jpeg`, `png`, `wav`, …); the bytes themselves decide."""
     sample_rate: int | None = None
-    """Samples a second, of audio whose bytes do not say."""
+    """Samples a second, for raw audio that does not state it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _always() -> AbstractContextManager[bool]:
 
 @dataclass(frozen=True, slots=True)
 class LoadWait:
-    """How long a request waits for a model, or its LoRA adapter, that is not loaded before it is told to come back."""
+    """How long a request waits for an unloaded model or LoRA adapter before its client is asked to retry."""
 
     seconds: float = 0.0
     if_soon: bool = False
@@ -106,9 +106,9 @@ AT_ONCE = LoadWait()
 
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
-    """How many bytes a reply may have, and what its format makes of the numbers of vectors.
+    """Upper bound on the bytes of a reply, and the size of numbers in its format.
 
-    A backend refuses a larger one with `REPLY_TOO_LARGE`, where it can before it has computed it.
+    A backend refuses a larger one with `REPLY_TOO_LARGE`, before computing it if it can.
     """
 
     most_bytes: int | None = None
@@ -148,7 +148,7 @@ class InferenceRequest:
     query: Item | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     wishes: Mapping[str, Any] = field(default_factory=dict)
-    """Options that are followed where the model has them for the operation, and passed over elsewhere."""
+    """Options that apply if the model has them for the operation, and are ignored otherwise."""
     demands: Mapping[str, Any] = field(default_factory=dict)
     """Options stated in a field of another API.
 
@@ -156,7 +156,7 @@ class InferenceRequest:
     ignored and named in the reply.
     """
     deadline: float | None = None
-    """`time.monotonic()` seconds after which nobody wants the answer."""
+    """`time.monotonic()` seconds after which the answer is useless."""
     load_wait: LoadWait = AT_ONCE
     reply: ReplyForm = ANY_REPLY
     client: str | None = None
@@ -164,6 +164,6 @@ class InferenceRequest:
     priority: Priority | None = None
     """Its place among the requests of its client; None is between the two."""
     machine_profile: str | None = None
-    """The machine profile whose workers alone may answer, in lower case."""
+    """The machine profile of the only workers that may answer, in lower case."""
     resource_pool: str | None = None
     """The leased pool that the request is for, in lower case; None for unleased capacity."""

@@ -18,7 +18,7 @@ class ModelStatus:
     state: str
     """`available`, `fetching`, `queued`, `loading`, `ready`, `draining`, `unloading` or `failed`."""
     serves: bool = True
-    """False for a standby that is being loaded, and for one that was replaced or removed and still holds something."""
+    """False for a standby that is being loaded, and for a replaced or removed model that still holds memory."""
     leases: int = 0
     """Leases that requests, batches and loads of LoRA adapters hold; it is not unloaded before they are released."""
     memory_bytes: int | None = None
@@ -52,7 +52,7 @@ class StageStatus:
     waiting: int
     """Calls that no thread has taken yet."""
     at_work: int
-    """Threads that are at one."""
+    """Threads that run a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class EngineStatus:
     models: Sequence[ModelStatus] = ()
     """Models that were never requested may be left out."""
     loads: Sequence[LoadStatus] = ()
-    """In the order they came."""
+    """In order of arrival."""
     stages: Mapping[str, StageStatus] = field(default_factory=dict)
-    """The stages that have threads of their own: `prepare`, `image`, `finish` and `measure`."""
+    """The stages with their own threads: `prepare`, `image`, `finish` and `measure`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One worker behind a gateway, as it last said."""
+    """One worker behind a gateway, as of its last heartbeat."""
 
     name: str
     healthy: bool
@@ -145,8 +145,8 @@ class FleetBackend(Protocol):
 
 @runtime_checkable
 class WatchableBackend(Protocol):
-    """An `InferenceBackend` that has a device of its own."""
+    """An `InferenceBackend` with its own device."""
 
     def status(self) -> EngineStatus:
-        """Tell the status of now. Called on the event loop, often; measures nothing and waits for nothing."""
+        """Return the current status. Called on the event loop, often; measures nothing and waits for nothing."""
         ...

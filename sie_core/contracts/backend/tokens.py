@@ -34,9 +34,9 @@ class TokenizeRequest:
     special: bool = True
     """Whether the special tokens around each text are wanted."""
     most: int | None = None
-    """How many tokens of each text are wanted, its first ones; None for all."""
+    """Tokens listed per text, from the start; None for all."""
     deadline: float | None = None
-    """`time.monotonic()` seconds after which nobody wants the answer."""
+    """`time.monotonic()` seconds after which the answer is useless."""
     load_wait: LoadWait = AT_ONCE
 
 
@@ -48,7 +48,7 @@ class TokenizingBackend(Protocol):
         """List the tokens of each text. Called on the event loop.
 
         Raises:
-            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` where it shows no tokens.
+            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` if it shows no tokens.
         """
         ...
 
@@ -64,7 +64,7 @@ class DecodeRequest:
     special: bool = False
     """Whether special tokens are written."""
     deadline: float | None = None
-    """`time.monotonic()` seconds after which nobody wants the answer."""
+    """`time.monotonic()` seconds after which the answer is useless."""
     load_wait: LoadWait = AT_ONCE
 
 
@@ -76,7 +76,7 @@ class DecodingBackend(Protocol):
         """Write the text of each list of ids. Called on the event loop.
 
         Raises:
-            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` if it has no way back, about
-                `ids[0]` where the tokenizer has no such token.
+            InferenceError: As `InferenceBackend.infer`; `INVALID_INPUT` about `model` if it cannot decode, about
+                `ids[0]` if the tokenizer has no such token.
         """
         ...

@@ -16,8 +16,7 @@ OUT_OF_MEMORY = re.compile(
     r"could not create a primitive(?! descriptor)",
     re.IGNORECASE,
 )
-"""How allocators and the system say it, and oneDNN, which finds no room for a kernel; for a kernel it does not have it
-speaks of a descriptor."""
+"""Texts of allocators, the system and oneDNN for lack of memory; oneDNN reports a descriptor if it lacks a kernel."""
 
 CONTEXT_LOST = {
     214: "uncorrectable ECC error encountered",
@@ -34,7 +33,10 @@ CONTEXT_LOST = {
     719: "unspecified launch failure",
 }
 """Errors of the CUDA runtime (`cudaError_t`, with what `cudaGetErrorString` says) after which every later call fails
-alike and its manual has the process ended. HIP words its own so too."""
+alike and its manual has the process ended.
+
+HIP words its errors likewise.
+"""
 RUNTIMES = ("CUDA error: ", "HIP error: ")
 
 
@@ -76,7 +78,7 @@ def _fault(error: BaseException) -> OutOfDeviceMemory | DeviceLost | None:
 
 
 def _lost(error: BaseException) -> str | None:
-    """Return the error's name where it means a lost device. Old versions of PyTorch have only its text, no code."""
+    """Return the error's name if it means a lost device. Old versions of PyTorch have only its text, no code."""
     code = getattr(error, "error_code", None)
     if code in CONTEXT_LOST:
         return CONTEXT_LOST[code]

@@ -1,4 +1,4 @@
-"""Memory managers decide which models stay on a device: pure, synchronous objects that are given the time."""
+"""Memory managers decide which models stay on a device: pure, synchronous objects to which the time is passed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class HeldModel:
     """
 
     id: str
-    """The model's id; for a LoRA adapter one that only the engine uses."""
+    """The model's id; for a LoRA adapter an id that only the engine uses."""
     memory_bytes: int
     """Measured bytes, for a model without its adapters; unloading is likely to free as many."""
     loaded_at: float
     load_s: float
     """Seconds its load took."""
     last_used: float
-    """When it was last used, or loaded."""
+    """Time of the last use, or of the load."""
     uses: int
     """Leases held now. A model in use is unloaded only once they are released."""
     served: bool
-    """Whether it was used since it was loaded; until then, the clients that had it loaded may still come back."""
+    """Whether it was used since its load; until then, the clients that triggered the load may still come back."""
     pinned: bool
     """Whether the operator pinned it; the engine never evicts a pinned model."""
     kept_until: float = 0.0
@@ -48,7 +48,7 @@ class MemoryLimits:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What to do before a load. Neither `evict` nor `wait_s`: load now."""
+    """Action before a load. Neither `evict` nor `wait_s`: load now."""
 
     evict: str | None = None
     """The model to unload first. The engine measures again afterwards, and asks again."""
@@ -61,8 +61,8 @@ class Room:
 class MemoryManager(Protocol):
     """Chooses the models, and the LoRA adapters of models, to be unloaded.
 
-    Never called from two threads at once. It has no clock and no thread of its own, and measures nothing. The models it
-    is given are loaded ones that are on no way out; those it names are unloaded once nobody uses them.
+    Never called from two threads at once. It has neither clock nor thread, and measures nothing. The models passed to
+    it are loaded and not being unloaded; those it names are unloaded once unused.
     """
 
     def make_room(self, wanted: int, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> Room:
@@ -77,7 +77,7 @@ class MemoryManager(Protocol):
         ...
 
     def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
-        """Choose what to unload because an allocation failed, whatever the numbers say; None for none.
+        """Choose what to unload after a failed allocation, whatever the numbers say; None for none.
 
         Called with models first; if none of them may be unloaded, with adapters.
         """

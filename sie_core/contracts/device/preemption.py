@@ -29,7 +29,7 @@ def preemption_point() -> Callable[[], None] | None:
 
 @contextmanager
 def preempted_by(point: Callable[[], None] | None) -> Iterator[None]:
-    """Have `preemption_point` return `point` on this thread; for whoever calls `Adapter.run`."""
+    """Have `preemption_point` return `point` on this thread; for callers of `Adapter.run`."""
     before, _local.point = _local.point, point
     try:
         yield

@@ -45,12 +45,12 @@ class QueuedRequest(Hashable, Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """When nobody wants the answer any more, in seconds of the engine's clock."""
+        """Deadline of the answer, in seconds of the engine's clock."""
         ...
 
     @property
     def admitted(self) -> bool:
-        """Whether units of it were added before: it must not be refused any more."""
+        """Whether some of its units were added before: then it must not be refused any more."""
         ...
 
     @property
@@ -82,19 +82,19 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a model's batch is full. A single unit above a limit still runs, alone."""
+    """Cost and units of a full batch of the model. A single unit above a limit still runs, alone."""
 
     max_cost: int
     max_requests: int
     max_run_s: float | None = None
     """Predicted run time; None for no limit."""
     weight: float = 1.0
-    """The model's share of the device beside other models that wait."""
+    """Weight of the model's share of the device while others wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """When the queue of a device is full."""
+    """Bound on the queue of a device."""
 
     max_cost: int
     """Cost units of all models that may wait."""
@@ -103,8 +103,8 @@ class QueueLimits:
 class Scheduler(Protocol):
     """Queues the units of every model on one device, refuses requests and forms batches.
 
-    Never called from two threads at once. It has no clock, no thread and no lock of its own: times are seconds of the
-    caller's monotonic clock, and never decrease.
+    Never called from two threads at once. It has neither clock, thread nor lock: times are seconds of the caller's
+    monotonic clock, and never decrease.
     """
 
     @property
@@ -117,7 +117,7 @@ class Scheduler(Protocol):
         ...
 
     def remove_model(self, model: QueuedModel) -> None:
-        """Forget a model, of which nothing waits."""
+        """Forget a model without waiting units."""
         ...
 
     def add(self, request: QueuedRequest, units: Sequence[QueuedUnit], now: float) -> None:
@@ -152,18 +152,18 @@ class Scheduler(Protocol):
         """Note that a batch has left the device.
 
         Args:
-            batch: As `next` returned it, or a part of one that failed and was tried again.
+            batch: As returned by `next`, or a part of a failed one that was retried.
             seconds: How long it ran; None if it failed.
             now: Seconds.
         """
         ...
 
     def cancel(self, request: QueuedRequest) -> int:
-        """Drop every queued unit of a request; return how many. Dropped units never run."""
+        """Drop every queued unit of a request; return their number. Dropped units never run."""
         ...
 
     def waiting(self, model: QueuedModel) -> tuple[int, int]:
-        """Return how many units wait of a model, and their cost."""
+        """Return the number and the cost of a model's waiting units."""
         ...
 
 

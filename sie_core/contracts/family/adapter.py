@@ -20,13 +20,15 @@ from sie_core.contracts.model.config import ResolvedModel
 
 LabelUse = Literal["no", "optional", "required"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
-"""How two vectors are compared, by the names sentence-transformers has for it; distances count as negative numbers. The
-last two are of multi-vectors, the others of dense and sparse vectors."""
+"""Similarity of two vectors, by sentence-transformers' names; distances count as negative numbers.
+
+The last two apply to multi-vectors, the others to dense and sparse vectors.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A text, or a pair of texts, that was cut: its length and what was kept, both in tokens."""
+    """A text, or a pair of texts, that was cut: its length and the kept length, in tokens."""
 
     tokens: int
     kept: int
@@ -98,7 +100,7 @@ class ModelFacts:
     takes_lora: bool = False
     """Whether requests may choose LoRA adapters."""
     precision: str = "float32"
-    """The precision computed in, after the family's own checks."""
+    """The precision of the computation, after the family's own checks."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes for the operator: the runner that serves, or a fallback and its reason.
 
@@ -109,7 +111,7 @@ class ModelFacts:
 
     @property
     def computed(self) -> str:
-        """The precision and, after a blank, the runner, where a note names one: `bfloat16 cpu-kernels`."""
+        """The precision and, after a blank, the runner, if a note names one: `bfloat16 cpu-kernels`."""
         return f"{self.precision} {self.notes.get('runner', '')}".rstrip()
 
 
@@ -179,14 +181,14 @@ class Adapter(ABC):
     def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
         """Wait until an asynchronous device is done with `raw`, on a CPU thread, before `finish`.
 
-        Families whose `run` returns earlier override it: batches are timed by it, and the next one begins, so that
-        neither counts the time of `finish`.
+        Families whose `run` returns earlier override it: its return ends the measured time of a batch and starts the
+        next batch, so that neither includes the time of `finish`.
 
         Returns:
-            Whether the device is known to be done. False, as here, lets the end of `finish` count for it.
+            Whether the device is known to be done. If False, as here, the end of `finish` counts as the device's.
 
         Raises:
-            OutOfDeviceMemory: What the device did asynchronously shows here; handled as in `run`.
+            OutOfDeviceMemory: Asynchronous errors of the device appear here; handled as in `run`.
             DeviceLost: As in `run`.
         """
         return False
@@ -201,7 +203,7 @@ class Adapter(ABC):
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
         """Make one output of the units of one item, in their order, on a CPU thread. Families that window override it.
 
-        The units may have run in different batches; their payloads still say where each window began.
+        The units may have run in different batches; their payloads still hold the start of each window.
         """
         (output,) = outputs
         return output
@@ -235,7 +237,7 @@ class Adapter(ABC):
         Args:
             texts: The texts.
             special: Whether the special tokens around each text are listed.
-            most: How many tokens of each text are listed, its first ones; None for all.
+            most: Tokens listed per text, from the start; None for all.
 
         Raises:
             NotImplementedError: It has no tokens to show.
@@ -247,7 +249,7 @@ class Adapter(ABC):
         """Write the text of each list of token ids on a CPU thread. Families whose tokenizer can override it.
 
         Args:
-            ids: The ids of each text, none negative.
+            ids: The ids of each text; none is negative.
             special: Whether special tokens are written.
 
         Raises:

@@ -80,10 +80,12 @@ class ModelFamily:
     """Device kinds it serves; empty means all."""
     options: tuple[Option, ...] = ()
     weightless: bool = False
-    """Serves models that have no weights, by `adapter_path` alone."""
+    """Serves models that have no weights, selected by `adapter_path` alone."""
     weights: tuple[str, ...] = SAFETENSORS
-    """Patterns of the files that hold its weights, such as `*.onnx`, where `*` spans folders. Tiers fetch them with the
-    configs and tokenizers of a repository that it serves. Pickles are fetched for nobody."""
+    """Patterns of the files that hold its weights, such as `*.onnx`, where `*` spans folders.
+
+    Tiers fetch them with the configs and tokenizers of a repository that it serves. Pickles are never fetched.
+    """
     preview: str | None = None
     """`module:function`, imported when weights of the family are first seen.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 MAX_IMAGE_PIXELS: Final = 89_478_485
-"""Pixels of one image: a quarter of a gigabyte in RGB, and what Pillow warns of by itself."""
+"""Bound on the pixels of one image: a quarter of a gigabyte in RGB; Pillow warns from the same size on."""
 MAX_REQUEST_PIXELS: Final = 2**30
 """Pixels of all images of one request: they are decoded one after the other, on one thread."""
 MAX_IMAGE_SCANS: Final = 100

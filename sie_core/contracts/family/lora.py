@@ -21,12 +21,12 @@ class LoraConfig:
 class Lora:
     """A LoRA adapter that `Adapter.load_lora` loaded.
 
-    Compared by identity: a run holds units of one adapter alone, or of none, and never of two loads of the same name.
-    Its memory is freed with the last reference of the engine and of units.
+    Compared by identity: a run holds units of one adapter, or of none, and never of two loads of the same name. Its
+    memory is freed with the last reference of the engine and of units.
     """
 
     name: str
-    """As requests name it."""
+    """Name in requests."""
     payload: Any
     """The adapter's own."""
     memory_bytes: int = 0

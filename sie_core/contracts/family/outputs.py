@@ -93,7 +93,7 @@ class ItemOutput:
     multivector: NDArray[np.float32] | None = None
     """Shape (tokens, token_dims)."""
     score: float | None = None
-    """How well the item answers the task's query, as the model gives it: no range is promised."""
+    """The model's score of the item for the task's query, in no fixed range."""
     entities: tuple[Entity, ...] | None = None
     relations: tuple[Relation, ...] | None = None
     classifications: tuple[Classification, ...] | None = None
@@ -103,7 +103,7 @@ class ItemOutput:
     normalized: bool = False
     """Whether `dense` has unit length; shortened to a Matryoshka size, it is brought back to it."""
     refused: InferenceError | None = None
-    """Why there is no output: the request of this item fails, alone and at once.
+    """Why there is no output: only the request of this item fails, at once.
 
     An exception of `finish`, by contrast, fails the whole batch, which is then run again in parts.
     """

@@ -19,11 +19,11 @@ class Converter(Protocol):
 
     @property
     def dims(self) -> int:
-        """How many dimensions the target has."""
+        """Dimensions of the target."""
         ...
 
     def convert(self, output: ItemOutput, input_type: InputType | None) -> ItemOutput:
-        """Return an output with the target filled in; `output` has the source and stays as it is.
+        """Return an output with the target filled in; `output` has the source and must not be modified.
 
         Args:
             output: The adapter's output for one item; all numbers are finite.
@@ -36,7 +36,7 @@ class Converter(Protocol):
 class Postprocessor:
     """A way to make one output of another, e.g. MUVERA: one dense vector of a multi-vector.
 
-    The adapter is asked for `source` in place of `target`, so requests with and without it share batches.
+    The adapter computes `source` instead of `target`, so requests with and without it share batches.
     """
 
     name: str
@@ -49,8 +49,9 @@ class Postprocessor:
     create: Callable[[Mapping[str, Any], int], Converter]
     """Makes the converter of `<name>_config`, each entry checked against `parameters`, and of the source's dims.
 
-    Called for every profile that uses it and whenever models are described, on any thread: what takes time or memory
-    belongs into the first `convert`. A `ValueError` says what is wrong with the parameters together."""
+    Called for every profile that uses it and whenever models are described, on any thread. Expensive work belongs into
+    the first `convert`. A `ValueError` reports parameters that contradict each other.
+    """
     parameters: tuple[Option, ...] = ()
     """Options that `<name>_config` may hold; their stage is `load`."""
 
@@ -59,7 +60,7 @@ class Postprocessor:
 class OutputDtype:
     """One value of `output_dtype`.
 
-    `cast` takes float32 of shape (..., dims) and returns the array that leaves, each row on its own.
+    `cast` takes float32 of shape (..., dims) and returns the final array; rows are independent.
     """
 
     name: str

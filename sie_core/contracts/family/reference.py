@@ -1,4 +1,4 @@
-"""References for `sie verify`: libraries that compute, on the same weights, what the engine returns."""
+"""References for `sie verify`: libraries that compute the engine's outputs on the same weights."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ class ReferenceModel(ABC):
             served: How the engine serves the model: its notes, its length.
 
         Raises:
-            NoReferenceError: The library cannot, or a comparison would say nothing: it is the one that serves.
+            NoReferenceError: The library cannot, or a comparison would be meaningless because the library itself
+            serves.
             ImportError: A package is missing.
         """
 
     @abstractmethod
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Answer `task` as the library does, each item by itself; `task.options` are the profile's own.
+        """Answer `task` as the library does, each item separately; `task.options` are the profile's own.
 
         Raises:
-            NoReferenceError: The library does not do what the task asks for.
+            NoReferenceError: The library does not support the task.
         """
 
     def similarity(self, query: ItemOutput, document: ItemOutput) -> float | None:
@@ -63,7 +64,7 @@ class Reference:
     name: str
     """Name for operators, e.g. `sentence-transformers`."""
     families: frozenset[str]
-    """Ids of the families it can be held against."""
+    """Ids of the families that it can check."""
     target: str
     """`module:Class` of a `ReferenceModel`, imported when first needed."""
     gives: frozenset[Compared]

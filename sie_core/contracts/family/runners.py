@@ -1,4 +1,4 @@
-"""How a runner, which computes a forward pass, is registered; its interface is defined by the families that use it."""
+"""The registration of a runner, which computes a forward pass; the families that use it define its interface."""
 
 from __future__ import annotations
 

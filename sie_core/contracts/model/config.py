@@ -11,7 +11,7 @@ from sie_core.contracts.model.card import ModelCard
 from sie_core.contracts.model.weights import PinnedFile
 
 DEFAULT_POOL = "default"
-"""The public name of the pool of models whose config names none."""
+"""The public name of the pool for models whose config names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class ModelConfig:
     expected: ModelCard | None = None
     """Expected content of the weights' files, as far as the config states it. Its paths are meaningless."""
     pickles: Mapping[str, PinnedFile] = field(default_factory=dict)
-    """Pickled files beside the weights that a family may read, restricted to tensors, if they are these very ones."""
+    """Pickled files next to the weights that a family may read, restricted to tensors, if they match these pins."""
     unserved: str | None = None
-    """Why nothing here can serve the model, with what can in its place: told whoever asks for it."""
+    """Why nothing here can serve the model, with an alternative; requests for it get this text."""
     license: str | None = None
     weightless: bool = False
     """The config's `package_backed`: the adapter brings whatever it needs."""
@@ -53,12 +53,12 @@ class ModelConfig:
     max_sequence_length: int | None = None
     accept_token_ids: bool = False
     trust_remote_code: bool = False
-    """Opt-in to code that comes with the weights; False for every model that does not say otherwise."""
+    """Opt-in to code that comes with the weights; False by default."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     loras: Mapping[str, LoraConfig] = field(default_factory=dict)
-    """The LoRA adapters requests may choose by a name of their own."""
+    """The LoRA adapters that requests may choose by name."""
     weight: float = 1.0
-    """Its share of the device beside other models that wait."""
+    """Weight of its share of the device while other models wait."""
     pool: str = DEFAULT_POOL
     """The public name, in lower case, of the pool whose workers serve it in a cluster."""
     source: str = ""

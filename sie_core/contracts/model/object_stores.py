@@ -1,4 +1,4 @@
-"""Stores of objects by key, such as buckets: what a plugin offers by URL scheme and the engine reads and writes."""
+"""Stores of objects by key, such as buckets: plugins register them by URL scheme, the engine reads and writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ StoreFailure = Literal["NOT_FOUND", "DENIED", "UNAVAILABLE", "CONFLICT"]
 
 
 class ObjectStoreError(Exception):
-    """A store could not do what it was asked; the message is fit for a client: no credentials, no foreign text."""
+    """A store could not complete a call; the message is fit for a client: no credentials, no foreign text."""
 
     def __init__(self, failure: StoreFailure, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class VersionedObject:
-    """An object as it was read."""
+    """An object's content and version."""
 
     data: bytes
     version: str
@@ -48,19 +48,19 @@ class VersionedObject:
 class ObjectStore(Protocol):
     """One store, or a part of it below a prefix. Keys are relative to it and joined by `/`.
 
-    Methods block, may be called from any thread, retry transient failures, and give up after a bounded time.
-    They raise `ObjectStoreError`; `OSError` is of local files alone.
+    Methods block, may be called from any thread, retry transient failures, and give up after a bounded time. They raise
+    `ObjectStoreError`; an `OSError` concerns local files only.
     """
 
     url: str
-    """As given, for messages; never with credentials."""
+    """The URL as given, for messages; never with credentials."""
 
     def read(self, key: str) -> bytes:
         """Return a small object."""
         ...
 
     def write(self, key: str, data: bytes) -> None:
-        """Store a small object, in place of one that is there; readers find the old or the new one, never a part."""
+        """Store a small object, replacing any other; readers find the old or the new one, never a part."""
         ...
 
     def read_version(self, key: str) -> VersionedObject:
@@ -77,20 +77,20 @@ class ObjectStore(Protocol):
         ...
 
     def replace(self, key: str, data: bytes, version: str) -> str:
-        """Store a small object in place of a version of it, and return the new version; otherwise as `create`.
+        """Replace one version of a small object, and return the new version; otherwise as `create`.
 
         `CONFLICT`: the object has another version, or is not there.
         """
         ...
 
     def download(self, key: str, file: Path, size: int, progress: Callable[[int], None]) -> None:
-        """Write an object of `size` bytes to a new file, by several readers at once where that is faster.
+        """Write an object of `size` bytes to a new file, by several parallel reads if that is faster.
 
         Args:
             key: The object.
             file: Created by this method; after a failure the caller removes the remains.
-            size: What the object must have; another size is `NOT_FOUND`.
-            progress: Takes how many bytes more have come, from any thread.
+            size: Expected bytes of the object; another size is `NOT_FOUND`.
+            progress: Called with the number of new bytes, from any thread.
         """
         ...
 
@@ -105,7 +105,7 @@ class ObjectStore(Protocol):
     def list(self, prefix: str, *, below: bool = True) -> Iterator[StoredObject]:
         """List the objects whose keys begin with the folder `prefix`, in no certain order.
 
-        Without `below` those of folders in it are left out, and take no time either.
+        Without `below`, objects in its folders are left out, and cost no time.
         """
         ...
 
@@ -123,4 +123,5 @@ class ObjectStoreFactory:
     create: Callable[[str], ObjectStore]
     """Takes the URL; may import its library. Asks nothing of the network.
 
-    Raises `ValueError` where the URL or the store's own settings cannot be used."""
+    Raises `ValueError` if the URL or the store's own settings cannot be used.
+    """

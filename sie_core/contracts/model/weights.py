@@ -25,7 +25,7 @@ Other files end alike and are no such weights: `.bin` files of OpenVINO and Core
 PICKLE_ENDINGS = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 """Endings of files that are pickles, whatever is in them."""
 SAFETENSORS = ("*.safetensors",)
-"""The files with weights of a family that declares no others."""
+"""Weight files of a family that declares no others."""
 
 
 def is_pickled(name: str) -> bool:
@@ -34,7 +34,7 @@ def is_pickled(name: str) -> bool:
 
 
 def may_run_code(name: str) -> bool:
-    """Whether the file `name` is a pickle by its name; a pattern of such files is one too."""
+    """Whether the file `name` is a pickle by its name, or a pattern that matches pickles."""
     return is_pickled(name) or name.lower().endswith(PICKLE_ENDINGS)
 
 
@@ -45,7 +45,7 @@ def holds_weights(name: str, weights: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file as somebody who looked at it found it."""
+    """A file as somebody checked it, pinned by its size and hash."""
 
     size: int
     """Bytes."""
@@ -53,7 +53,7 @@ class PinnedFile:
 
 
 Progress = Callable[[int, int], None]
-"""Takes how many bytes of a download have come, and of how many as far as is known by then."""
+"""Called with the bytes of a download so far, and the total as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class WeightRequest:
     repo_id: str
     revision: str | None = None
     peek: bool = False
-    """Only tell whether the weights are at hand on this machine: no download, no hashing."""
+    """Only check whether the weights are on this machine: no download, no hashing."""
     pickles: tuple[str, ...] = ()
-    """Pickled files beside the weights that the model's config pins, which a tier may hand over as they are."""
+    """Pickled files next to the weights that the model's config pins; a tier may return them unchanged."""
     weights: tuple[str, ...] = SAFETENSORS
-    """Patterns of the files with weights that are wanted beside configs and tokenizers: one at least must be there."""
+    """Patterns of the requested weight files, in addition to configs and tokenizers; at least one must exist."""
     progress: Progress | None = field(default=None, compare=False)
     """Told of a download under way, from any thread."""
 
@@ -90,8 +90,8 @@ class WeightTier(Protocol):
         Runs on a loader thread and may take minutes.
 
         Raises:
-            ModelLoadError: The tier is the right one and failed (gated, network, storage, corrupt), or has something
-                to say about why it passes (`NOT_FOUND`). The next tier is asked either way.
+            ModelLoadError: The tier is the right one and failed (gated, network, storage, corrupt), or gives a reason
+                for passing (`NOT_FOUND`). The next tier is asked either way.
         """
         ...
 
@@ -126,7 +126,7 @@ class WeightPackage:
 
     repo_id: str
     distribution: str
-    """The distribution on the package index; if it is not installed the package is passed over."""
+    """The distribution on the package index; the package is skipped if it is not installed."""
     module: str
     """The import package whose folder holds the weights."""
     folder: str = "."
@@ -134,7 +134,7 @@ class WeightPackage:
     sha256: tuple[tuple[str, str], ...] = ()
     """Pairs of file and expected SHA-256, checked before first use."""
     revision: str | None = None
-    """The repository's revision the files are of, where known: a request for another one passes the package over."""
+    """Revision of the files in the repository, if known: requests for another revision skip the package."""
 
 
 @dataclass(frozen=True, slots=True)

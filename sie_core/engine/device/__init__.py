@@ -1,1 +1,1 @@
-"""One accelerator: what runs next on it, what is tried again, whether it is healthy."""
+"""One accelerator: its next runs, its retries, its health."""

@@ -1,4 +1,4 @@
-"""A batch on its way through the device and the end of its outputs, and what becomes of one that failed."""
+"""A batch on its way through the device and its finishing, and the retries of a failed one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Run:
     lease: Lease | None = None
     # The scheduler's batch; None for a part of a failed one.
     given: Batch | None = None
-    # Its units lacked memory before, and somebody tried to free some.
+    # Its units ran out of memory before, and the engine tried to free some.
     after_freeing: bool = False
     started: float = 0.0
     ended: float = 0.0
     # The run that it preempted.
     within: Run | None = None
-    # When the stage that is at work on it began; None while it waits for one.
+    # When its current stage began work on it; None while it waits for one.
     at_work_since: float | None = None
 
     @property
@@ -44,7 +44,7 @@ class Run:
         return list(dict.fromkeys(unit.request for unit in self.units))
 
     def leave_out_settled(self) -> bool:
-        """Leave out the units nobody waits for any more, and count them; return whether any is left."""
+        """Leave out the units of settled requests, and count them; return whether any is left."""
         alive = [unit for unit in self.units if not unit.request.settled]
         if len(alive) < len(self.units):
             for unit in set(self.units).difference(alive):
@@ -53,7 +53,7 @@ class Run:
         return bool(alive)
 
     def problem(self, now: float, least_s: float) -> str | None:
-        """Say that a stage has been at work on it for more than `least_s`, and for far longer than was predicted."""
+        """Report that a stage has been at work on it for more than `least_s`, and for far longer than predicted."""
         limit = max(least_s, STALL_FACTOR * (self.batch.predicted_s or 0.0))
         if self.at_work_since is None or (took := now - self.at_work_since) <= limit:
             return None
@@ -77,7 +77,7 @@ def after_failure(run: Run, error: BaseException, tried: int) -> Sequence[Run] |
         return [Run(run.model, run.batch, after_freeing=run.after_freeing)]
     if not isinstance(error, OUT_OF_MEMORY):
         return _halves_by_request(run)
-    if run.within is not None:  # that one has memory of its own, and is over soon
+    if run.within is not None:  # that one has its own memory, and is over soon
         return [Run(run.model, run.batch)]
     return _halves_by_unit(run) if run.after_freeing else None
 

@@ -23,16 +23,16 @@ class DeviceHealth:
     death: str | None = None
     # The following is read without the queue's lock, which a hanging scheduler holds.
     unfinished: set[Run] = field(default_factory=set)
-    # When the worker began to ask the scheduler for the next batch; None while it does not.
+    # When the worker asked the scheduler for the next batch; None while it does not ask.
     choosing_since: float | None = None
-    # When the worker began to prepare a request, as it does for a short one while nothing runs.
+    # When the worker began to prepare a short request, which it does while nothing runs.
     preparing_since: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _scheduler_failures: int = 0
     _scheduler_failed_at: float = 0.0
 
     def problem(self) -> str | None:
-        """Say why only a restart helps: the device is lost, its thread is dead, or what it is at hangs."""
+        """Explain why only a restart helps: the device is lost, its thread is dead, or its current call hangs."""
         if self.death is not None:
             return self.death
         now = self.clock()
@@ -46,7 +46,7 @@ class DeviceHealth:
         return next(filter(None, hung), None)
 
     def scheduler_problem(self) -> str | None:
-        """Say that the scheduler fails and nothing runs."""
+        """Report that the scheduler fails and nothing runs."""
         # A while after the last failure new requests are welcome, and try it again.
         if self._scheduler_failures < SCHEDULER_FAILURES or self.clock() - self._scheduler_failed_at > self.stall_s:
             return None
@@ -55,7 +55,7 @@ class DeviceHealth:
         )
 
     def model_ran(self, model: LoadedModel, *, failed: bool) -> None:
-        """Count a request that failed alone in its batch; a batch that was answered ends the row."""
+        """Count a request that failed alone in its batch; a successful batch resets the count."""
         with self._lock:  # several threads finish batches
             model.failures = model.failures + 1 if failed else 0
 

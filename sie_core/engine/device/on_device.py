@@ -15,12 +15,12 @@ from sie_core.engine.device.batch_run import Run
 class OnDevice:
     """Runs that follow one another on a device, and shorter ones that preempt one. Times are seconds."""
 
-    # How many may be there at once.
+    # Upper bound on the runs on the device.
     most: int
     # Unfinished runs: on the device, or with their outputs being made. Read without the lock.
     unfinished: set[Run]
     _runs: set[Run] = field(default_factory=set)
-    # When the last one ended that preempted no other.
+    # End of the last run that preempted no other.
     _last_end: float = 0.0
 
     def __len__(self) -> int:
@@ -34,11 +34,11 @@ class OnDevice:
         return len(self._runs) < self.most and not any(run.after_freeing for run in (*self._runs, *retries))
 
     def left_s(self, now: float) -> float:
-        """Predict how long the runs take that it has; a run without a prediction counts for nothing."""
+        """Predict the remaining seconds of its runs; a run without a prediction counts as zero."""
         return sum(max(0.0, (run.batch.predicted_s or 0.0) - (now - self._since(run))) for run in self._runs)
 
     def begin(self, run: Run, now: float) -> Run:
-        """Put a run on the device; if it is within another one, that one stands still until `resume`."""
+        """Put a run on the device; if it is within another one, that one pauses until `resume`."""
         if run.within is not None:
             run.within.started = self._since(run.within)
         run.started = run.at_work_since = now
@@ -47,7 +47,7 @@ class OnDevice:
         return run
 
     def resume(self, run: Run, short: Run, now: float) -> None:
-        """Go on with a run that `short` preempted: that time is not its own."""
+        """Go on with a run that `short` preempted, without counting that time as its own."""
         seconds = now - short.started
         run.started += seconds
         if run.at_work_since is not None:

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 Call = Callable[[], None]
 
 LEAST_WAIT_S = 0.001
+"""Seconds that the device's thread sleeps at least while work is kept back."""
 
 
 class DeviceQueue:

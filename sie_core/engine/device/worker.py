@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 LAUNCHED_AHEAD = 2
 # The device's own thread prepares a text or finishes outputs of a model whose last ones took no longer.
 QUICK_S = 0.001
-# The outputs of one unit of a model whose last ones took no longer are finished before those that wait for a thread.
+# Outputs of one unit that take at most this many seconds, by the model's last ones, skip the queue for a thread.
 BRIEF_S = 0.005
 # A call that took longer was waiting for something, not only held up by other computation.
 WAITED_S = 0.01
@@ -35,8 +35,8 @@ WAITED_S = 0.01
 class DeviceWorker:
     """Runs the batches of every model on one device, on a thread of its own.
 
-    The life of a batch: `step` takes it from the queue and runs it. `_finish` makes its outputs, as a rule on a thread
-    of `finishing`. If either raises, `_failed` retries parts of the batch, or fails its one remaining request.
+    The life of a batch: `step` takes it from the queue and runs it. `_finish` makes its outputs, usually on a thread of
+    `finishing`. If either raises, `_failed` retries parts of the batch, or fails its one remaining request.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class DeviceWorker:
         self._try_again(run, after_freeing(run, freed=freed))
 
     def mark_lost(self, error: DeviceLost) -> None:
-        """Turn every request away from now on; only a new process gets the device back. From any thread."""
+        """Turn every request away from now on; only a new process gets the device back. Callable from any thread."""
         self._die(f"device {self.device} is lost, the process must be restarted", error)
 
     def _main(self) -> None:
@@ -91,7 +91,7 @@ class DeviceWorker:
             self._die(f"the thread of device {self.device} has died ({type(error).__name__})", error)
 
     def step(self) -> bool:
-        """Wait for the next batch, run it and have its outputs finished; False once there will be none."""
+        """Wait for the next batch, run it and have its outputs finished; False once closed."""
         work = self.queue.next()
         if isinstance(work, Run):
             self._run(work)
@@ -136,7 +136,7 @@ class DeviceWorker:
         try:
             short = self.queue.preempting(run)
             if short is not None:
-                with preempted_by(None):  # neither its run nor the end of its outputs is
+                with preempted_by(None):  # neither its run nor its finishing is
                     self._run(short)
                 self.queue.resumed(run, short)
         except BaseException as error:  # not a failure of the run that is preempted
@@ -153,7 +153,7 @@ class DeviceWorker:
         return len(run.units) == 1 and run.model.finish_s <= most_s
 
     def _finish(self, run: Run, raw: Any) -> None:
-        since = run.at_work_since = self._clock()  # before, it waited for a thread, for long where many runs do
+        since = run.at_work_since = self._clock()  # before, it waited for a thread, possibly for long
         cpu_s = time.thread_time()
         outputs, failure = _attempt(self._outputs, run, raw)
         if failure is not None:
@@ -161,7 +161,7 @@ class DeviceWorker:
             failure = None  # it and this frame would hold each other, and the requests
             return
         self.queue.device_done(run)
-        self.health.model_ran(run.model, failed=False)  # before who is answered asks again, and may fail
+        self.health.model_ran(run.model, failed=False)  # before answered clients ask again, and may fail
         try:
             self._deliver(run, outputs)
         finally:
@@ -205,7 +205,7 @@ class DeviceWorker:
     def _fail_request(self, run: Run, error: BaseException, stage: str) -> None:
         (flight,) = run.flights()
         if isinstance(error, OUT_OF_MEMORY):
-            trim_heap()  # the heap keeps what the run had taken, and the next request may need it elsewhere
+            trim_heap()  # the heap keeps the run's memory, and the next request may need it elsewhere
         elif not isinstance(error, InferenceError):
             self.health.model_ran(run.model, failed=True)
         flight.fail(request_error(error, stage, flight.request.request_id, run.model.id))

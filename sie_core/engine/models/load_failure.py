@@ -25,11 +25,11 @@ class FailedLoad:
     message: str
     attempts: int
     retry_at: float
-    """When the load may be tried again."""
+    """Time from which the load may be retried."""
 
     @property
     def permanent(self) -> bool:
-        """Whether only the operator can fix it. Requests still try again, rarely: nothing else would notice the fix."""
+        """Whether only the operator can fix it. Requests still retry, rarely: nothing else would notice the fix."""
         return self.error_class in PERMANENT_FAILURES or self.attempts >= MOST_ATTEMPTS
 
     def may_retry(self, now: float) -> bool:

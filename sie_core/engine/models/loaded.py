@@ -16,7 +16,7 @@ from sie_core.engine.models.asked import Asked
 from sie_core.engine.models.loras import Loras
 from sie_core.postprocess.converters import Converters
 
-# Requests in a row that must fail before a model is told: one client's bad requests come in bursts. Liveness stays
+# Failed requests in a row after which a model is reported: one client's bad requests come in bursts. Liveness stays
 # green, as other models work.
 FAILURES_TOLD = 10
 
@@ -29,7 +29,7 @@ class LoadedModel:
     family: ModelFamily
     adapter: Adapter
     facts: ModelFacts
-    # When a batch of it is full.
+    # Cost of a full batch.
     limits: BatchLimits
     metrics: ModelMetrics
     # Used on the event loop.

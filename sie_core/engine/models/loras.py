@@ -1,4 +1,4 @@
-"""The LoRA adapters of one loaded model: loaded when first asked for, the least recently used evicted.
+"""The LoRA adapters of one loaded model: loaded at their first request, the least recently used evicted.
 
 Used on the event loop alone.
 """
@@ -24,9 +24,10 @@ from sie_core.memory.residents import Resident, held_model
 log = logging.getLogger(__name__)
 
 PARAM = "options.lora"
-# Loads at once of configured adapters, and of those that clients name: arbitrary ids cannot delay configured ones.
+# Bounds on concurrent loads of configured adapters, and of those that clients name: arbitrary ids cannot delay
+# configured ones.
 LOADS_AT_ONCE = 2
-# The most entries of one model, whether loaded, loading or failed, beside the adapters its config declares.
+# Bound on the entries of one model, loaded, loading or failed, in addition to the adapters its config declares.
 MOST_REMEMBERED = 256
 
 
@@ -65,7 +66,7 @@ class Loras:
     model: str
     # The adapters that the model's config declares.
     declared: Mapping[str, LoraConfig]
-    # How many stay loaded.
+    # Number of adapters that stay loaded.
     limit: int
     # Loads the adapter of a name.
     load: Callable[[str], Awaitable[LoadedLora]]
@@ -127,7 +128,7 @@ class Loras:
         return entry.lora, entry.leases.acquire()
 
     def cancel_loads(self) -> None:
-        """Cancel the loads under way; requests that wait for one are told to retry."""
+        """Cancel the loads under way; their requests are asked to retry."""
         for name, entry in list(self._entries.items()):
             if entry.task is not None:
                 entry.task.cancel()
@@ -204,7 +205,7 @@ class Loras:
         return [name for name in self._entries if name not in self.declared]
 
     def _forget_failures(self) -> None:
-        # Forget failures that may be tried again, and the oldest failures where undeclared adapters have many.
+        # Forget failures that may be retried, and the oldest failures if undeclared adapters have many.
         now = self.clock()
         for name in [name for name, entry in self._entries.items() if entry.outdated(now)]:
             del self._entries[name]
@@ -213,7 +214,7 @@ class Loras:
             del self._entries[name]
 
     def _failure(self, name: str, error: BaseException) -> InferenceError:
-        # Make the client's error: 400 where the fault is the adapter's own, because the client chose it.
+        # Make the client's error: 400 if the adapter itself is at fault, because the client chose it.
         if isinstance(error, InferenceError):
             return _afresh(error)
         if isinstance(error, ModelLoadError) and error.failure == "OOM":

@@ -22,8 +22,10 @@ from sie_core.memory.residents import held_model, left_of
 
 # Seconds to add to the monotonic clock for the time of day. Computed once, so that a moment is always shown alike.
 STARTED_AT = time.time() - time.monotonic()
+# Bounds from below the seconds after which a client is told to come again while a model loads.
 LEAST_RETRY_S = 0.1
-# A load that imported its family for longer than this tells nothing of other models: its libraries import more later.
+# A load that imported its family for longer than this predicts nothing for other models: its libraries import more
+# later.
 LONGEST_IMPORT_S = 0.2
 
 
@@ -46,7 +48,7 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-# Every legal move. A load that is cancelled goes back to AVAILABLE; a close unloads from READY without draining.
+# Every legal move. A cancelled load goes back to AVAILABLE; a close unloads from READY without draining.
 _EDGES: Mapping[State, frozenset[State]] = {
     State.AVAILABLE: frozenset({State.FETCHING}),
     State.FETCHING: frozenset({State.QUEUED, State.FAILED, State.AVAILABLE}),
@@ -70,7 +72,7 @@ _WIRE: Mapping[State, ModelState] = {
 
 
 class Took(NamedTuple):
-    """Seconds of a load, but for those it waited for its turn and for room."""
+    """Seconds of a load, without its waits for its turn and for room."""
 
     fetch: float
     work: float
@@ -89,7 +91,7 @@ class ModelRecord:
     task: asyncio.Task[None] | None = None
     # Set in READY and DRAINING, and in UNLOADING until the adapter is unloaded.
     loaded: LoadedModel | None = None
-    # The last failed load; while READY, that of its changed config.
+    # The last failed load; while READY, the failed load of its changed config.
     failure: FailedLoad | None = None
     # Set while FETCHING.
     download: DownloadProgress | None = None
@@ -101,7 +103,7 @@ class ModelRecord:
     # When its load was last FETCHING, QUEUED or LOADING.
     stage_started: float = 0.0
     fetch_s: float = 0.0
-    # The seconds of the last load that tells how long the next one takes.
+    # Seconds of the last load that can predict the next one.
     took: Took | None = None
     # Clients that were asked to retry and have not yet; the time until which the last of them is expected.
     told: int = 0
@@ -123,12 +125,12 @@ class ModelRecord:
         failure: FailedLoad | None = None,
         evict: bool = False,
     ) -> None:
-        """Change the state and the fields that belong to it, and wake those who wait in `at_rest`.
+        """Change the state and the fields that belong to it, and wake the waiters in `at_rest`.
 
         Args:
             to: The new state.
             loaded: With READY after LOADING, the model.
-            memory_bytes: With `loaded`, what it takes.
+            memory_bytes: With `loaded`, its bytes.
             failure: With FAILED, why.
             evict: With DRAINING, whether the model is evicted to make room.
 
@@ -173,14 +175,14 @@ class ModelRecord:
         return loaded
 
     def ready(self) -> LoadedModel | None:
-        """Return the loaded model where requests may use it."""
+        """Return the loaded model if requests may use it."""
         return self.loaded if self.state is State.READY else None
 
     def remaining_s(self, typical: Took, turn_s: float) -> float:
-        """Predict in how many seconds the model is loaded.
+        """Predict the seconds until the model is loaded.
 
         Args:
-            typical: What a first load is expected to take.
+            typical: Expected seconds of a first load.
             turn_s: Until it is its turn, and there is room.
         """
         took, elapsed = self.took or typical, self.clock() - self.stage_started
@@ -219,7 +221,7 @@ class ModelRecord:
         return self.memory_bytes + self.loaded.loras.memory_bytes
 
     def status(self) -> ModelStatus:
-        """Describe the record to who watches the engine."""
+        """Describe the record for status reports."""
         loaded = self.loaded
         return ModelStatus(
             id=self.resolved.id,
@@ -233,7 +235,7 @@ class ModelRecord:
         )
 
     def described(self, info: ModelInfo) -> ModelInfo:
-        """Add to the description of the model what only a load tells."""
+        """Add the facts of the load to the description of the model."""
         loaded, download, used_at = self.loaded, self.download, self.used_at()
         if loaded is not None:
             info = replace(
@@ -305,7 +307,7 @@ class Registry:
         return self._serving.get(model)
 
     def status(self) -> list[ModelStatus]:
-        """Describe every record, those that serve first."""
+        """Describe every record, serving ones first."""
         others = [replace(record.status(), serves=False) for record in self._others]
         return [*(record.status() for record in self._serving.values()), *others]
 

@@ -83,7 +83,7 @@ class Assembly:
             yield from encoded_units(self._request, self._task, self._adapter)
 
     def add(self, unit: Unit) -> tuple[ItemParts, int]:
-        """Expect a unit's output; return where it belongs, for `deliver`.
+        """Expect a unit's output; return its place, for `deliver`.
 
         Raises:
             ValueError: The unit breaks the contract; the text is for the log.
@@ -114,7 +114,7 @@ class Assembly:
         """Expect no more units; return whether the request is complete.
 
         Raises:
-            ValueError: An item has none; the text is for the log.
+            ValueError: An item has no output; the text is for the log.
         """
         if not all(self._seen):
             raise ValueError(f"the adapter made no unit of items[{self._seen.index(0)}]")
@@ -124,7 +124,7 @@ class Assembly:
         """Take the output of a unit; return whether it was the last of the request.
 
         Raises:
-            InferenceError: `NON_FINITE_OUTPUT`, naming the item; what the adapter refused it with.
+            InferenceError: `NON_FINITE_OUTPUT`, naming the item; or the adapter's refusal.
         """
         if output.refused is not None:
             refused, output.refused = output.refused, None

@@ -41,25 +41,22 @@ from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# How many full batches may be queued where `SIE_MAX_QUEUED_COST` says nothing.
+# Full batches that may be queued, unless `SIE_MAX_QUEUED_COST` is set.
 QUEUED_BATCHES = 64
-# CPU threads of a stage, where their settings say nothing.
+# CPU threads of a stage, unless set.
 MOST_THREADS = 4
 
 
 class Pipeline:
-    """Answers requests to loaded models on one device.
+    """Answers requests to loaded models on one device."""
 
-    Args:
-        free_memory: Frees memory for a model, by its id, that ran out of it; returns whether there is more than before.
-    """
+    _free_memory: Callable[[str], Awaitable[bool]]
 
     def __init__(
         self,
         device: Device,
         settings: Settings,
         plugins: PluginSet,
-        free_memory: Callable[[str], Awaitable[bool]],
         timeouts: Timeouts,
         clock: Callable[[], float],
     ) -> None:
@@ -76,7 +73,6 @@ class Pipeline:
         finishing = CpuPool("sie-finish", threads)
         self._pools = {"prepare": texts, "image": images, "finish": finishing}
         self._tokenizers = TokenizerTurns(clock)
-        self._free_memory = free_memory
         self._timeouts = timeouts
         self._clock = clock
         self._pending: set[Pending[Any]] = set()
@@ -93,13 +89,18 @@ class Pipeline:
             stall_s=timeouts.stall_s,
             clock=clock,
         )
-        # Requests in slices fill a half of the queue, so that those that are not find it open.
+        # Multi-slice requests may use half of the queue.
         bounds, queue = Bounds(queued_cost // 4), self.device.queue
         self._texts = Preparing(texts, Room(bounds), queue, clock)
         self._images = Preparing(images, Room(bounds), queue, clock)
 
-    def start(self) -> None:
-        """Start every thread; called on the event loop."""
+    def start(self, free_memory: Callable[[str], Awaitable[bool]]) -> None:
+        """Start every thread; called on the event loop.
+
+        Args:
+            free_memory: Frees memory for a model, by its id, that ran out of it; returns whether there is more now.
+        """
+        self._free_memory = free_memory
         self._loop = asyncio.get_running_loop()
         for pool in self._pools.values():
             pool.start()
@@ -107,22 +108,22 @@ class Pipeline:
 
     def stop(self, why: str) -> None:
         """Answer every request with `QUEUE_UNAVAILABLE` from now on; on the event loop, before `close`."""
-        # One that was admitted earlier may still come: it waited for its model, or for a LoRA adapter.
+        # A request admitted earlier may still arrive: it waited for its model, or for a LoRA adapter.
         self._stopped_because = why
         self.fail_all(why)
 
     def close(self, timeout_s: float) -> bool:
-        """Join every thread; False if one was still at work after `timeout_s` each."""
+        """Join every thread; False if one still ran after `timeout_s` each."""
         joined = [self.device.close(timeout_s), *(pool.close(timeout_s) for pool in self._pools.values())]
         return all(joined)
 
     def problem(self) -> str | None:
-        """Say what is wrong with the device, or which stage of every request hangs."""
+        """Report what is wrong with the device, or which stage of every request hangs."""
         hung = (each.threads.problem(self._timeouts.stage_s) for each in (self._texts, self._images))
         return self.device.health.problem() or next(filter(None, hung), None)
 
     def notes(self) -> list[str]:
-        """List the threads that hang, whether or not others do their work."""
+        """List the hanging threads, even if others work."""
         limit_s = self._timeouts.stall_s
         return [note for each in (self._texts, self._images) if (note := each.threads.note(limit_s))]
 
@@ -137,7 +138,7 @@ class Pipeline:
         return not any(pool.waiting for pool in self._pools.values())
 
     def stages(self) -> dict[str, StageStatus]:
-        """Count what waits for the threads of each stage, and what is at work."""
+        """Count the waiting and the running work of each stage's threads."""
         return {name: StageStatus(pool.waiting, pool.at_work) for name, pool in self._pools.items()}
 
     def held(self) -> tuple[int, int]:
@@ -201,7 +202,7 @@ class Pipeline:
         return asyncio.get_running_loop().call_later(left, lambda: pending.fail(deadline_exceeded()))
 
     def _out_of_memory(self, run: Run) -> None:
-        # On any thread; models are evicted on the event loop.
+        # Called on any thread; models are evicted on the event loop.
         if self._loop is None or not call_soon(self._loop, lambda: self._freeing.start(self._free_and_resume(run))):
             self.device.resume(run, freed=False)
 

@@ -1,4 +1,4 @@
-"""Prepares a request slice by slice: the next one when there is room for it, behind what others have to prepare."""
+"""Prepares a request slice by slice: each when there is room for it, behind the preparation of other requests."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SLICE_BYTES: Final = 4 * MIB
 BATCHES_AHEAD: Final = 4
 # Bytes of the engine's own objects per unit, in addition to those that the unit states.
 BYTES_A_UNIT: Final = 1024
-# A slice ends with the unit that is made after this long, unless it is of the last item: others wait for the thread.
+# A slice ends with the first unit after this many seconds, unless it is of the last item: others wait for the thread.
 SLICE_S: Final = 0.025
-# Characters: while nothing runs, the device's own thread prepares a text that is no longer with its instruction and
+# Characters. While nothing runs, the device's own thread prepares a text that is no longer, with instruction and
 # labels, if the model's last one was quick. Waking another thread takes as long.
 SHORT: Final = 4096
 
@@ -46,7 +46,7 @@ class Preparing:
 
 @dataclass(slots=True, eq=False)
 class SliceUnit(FlightUnit):
-    """A queued unit that knows where its output belongs."""
+    """A queued unit with the place of its output."""
 
     request: SlicedFlight
     parts: ItemParts = field(kw_only=True)
@@ -71,7 +71,7 @@ class SlicedFlight(Flight):
         self._units: Iterator[Unit | None] | None = None
         self._first = True  # whether no slice of it has been prepared
         self._quick = False
-        # Guards what follows. Between two slices the flight waits for a thread, by `_work`, or for room.
+        # Guards what follows. Between two slices the flight waits for a thread (`_work`), or for room.
         self._stage = threading.Lock()
         self._work: Work | None = None
         self._at_work = self._ended = False
@@ -90,9 +90,9 @@ class SlicedFlight(Flight):
                 self._work = self._with.threads.submit(self._step, quick=self._quick)
 
     def close(self) -> None:
-        """Prepare no more, and count nothing of it as held; the flight is settled."""
+        """Stop preparing, and release everything counted for it; the flight is settled."""
         with self._stage:
-            # A thread that is at work on it sees that it is settled.
+            # A thread that works on it notices that it is settled.
             ends = not self._at_work and not self._ended
             self._ended = self._ended or ends
         if ends:
@@ -107,7 +107,7 @@ class SlicedFlight(Flight):
         self._with.room.give(self, cost, nbytes)
 
     def complete(self) -> None:
-        """Answer with what was assembled."""
+        """Answer with the assembled outputs."""
         self.succeed(self.assembly.reply(self.timing(self._with.clock())))
 
     def _is_quick(self) -> bool:

@@ -57,7 +57,7 @@ class TokenizerTurns:
 
 
 def ask_tokenizer(pending: Pending[Any]) -> None:
-    """Answer a request by the tokenizer of its model, unless nobody waits any more; on a thread."""
+    """Answer a request by its model's tokenizer, unless it is settled; on a thread."""
     request, model = pending.request, pending.model
     try:
         if not pending.settled:

@@ -12,6 +12,7 @@ from sie_core.engine.requests.errors import deadline_exceeded
 AnyRequest = InferenceRequest | TokenizeRequest | DecodeRequest
 
 CLOSED_RETRY_S = 5.0
+"""Seconds after which a client may come again that a closing server refuses."""
 
 
 class Admission:
@@ -39,9 +40,9 @@ class Admission:
 
 
 def waiting_for_load(request: AnyRequest, clock: Callable[[], float]) -> AbstractContextManager[LoadWait]:
-    """Give how long a request waits for a load: until its deadline at most.
+    """Return how long a request waits for a load: until its deadline at most.
 
-    One that is refused after its deadline gets `DEADLINE_EXCEEDED`: retrying is no help then.
+    A request refused after its deadline gets `DEADLINE_EXCEEDED`: retrying would not help.
     """
     wait, deadline = request.load_wait, request.deadline
     return nullcontext(wait) if deadline is None else _waiting_until(deadline, wait, clock)

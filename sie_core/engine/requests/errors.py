@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def request_error(error: BaseException, stage: str, request_id: str, model: str) -> InferenceError:
-    """Turn what a stage raised for one request into the client's error; an untyped exception is logged in full."""
+    """Convert a stage's exception for one request to the client's error; an untyped exception is logged in full."""
     if isinstance(error, InferenceError):
         return error
     if isinstance(error, OUT_OF_MEMORY):

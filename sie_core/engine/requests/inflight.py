@@ -37,7 +37,7 @@ class Pending(Generic[Answer]):
     ) -> None:
         self.request = request
         self.model = model
-        # Released when the preparation has ended or is cancelled; a batch holds a lease of its own.
+        # Released when the preparation has ended or is cancelled; a batch holds its own lease.
         self.lease = lease
         self.settled = False
         # A copy of the error it was answered with: the original's traceback would keep this object alive.
@@ -58,7 +58,7 @@ class Pending(Generic[Answer]):
             call_soon(self._loop, _resolve, self.future, None, error)
 
     def settle(self) -> bool:
-        """Mark it as settled, without an answer: nobody waits for one any more. False if it was settled already."""
+        """Mark it as settled without an answer: its client has gone. False if it was settled already."""
         with self._lock:
             was, self.settled = self.settled, True
         return not was
@@ -89,7 +89,7 @@ class FlightUnit(QueuedUnit):
     index: int = field(kw_only=True)
     # The unit as the adapter made it. The queued unit's key includes the LoRA adapter.
     made: Unit = field(kw_only=True)
-    # When it was queued; its queue notes that.
+    # Time of queueing, set by its queue.
     enqueued_at: float = 0.0
 
 
@@ -104,7 +104,7 @@ class Flight(Pending[InferenceReply]):
         super().__init__(request, model, lease)
         self.task = task
         self.client, self.priority, self.deadline = request.client, request.priority, request.deadline
-        # Whether units of it were queued, and the estimated cost of those that are still to be prepared.
+        # Whether some of its units were queued, and the estimated cost of those still to be prepared.
         self.admitted, self.more_cost = False, 0
         self.arrived = arrived
         self.submitted = self.prepare_started = self.prepared = now

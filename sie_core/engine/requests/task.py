@@ -1,4 +1,4 @@
-"""Checks a request against a loaded model, and makes the adapter's `Task` and the plan of its outputs of it.
+"""Checks a request against a loaded model, and derives the adapter's `Task` and the plan of its outputs.
 
 The client's values override the profile's `runtime`, which overrides the defaults.
 """
@@ -20,7 +20,7 @@ from sie_core.postprocess.plan import OutputPlan
 
 # The fields of an item, each with its name in `ModelFacts.inputs`.
 MEDIA = (("text", "text"), ("images", "image"), ("audio", "audio"), ("video", "video"), ("document", "document"))
-# What is remembered of a model's plain requests: dtypes and sizes are few, but clients may write any list of outputs.
+# Bounds the remembered plain requests of a model: dtypes and sizes are few, but clients may write any list of outputs.
 _REMEMBERED: Final = 256
 
 
@@ -30,13 +30,13 @@ def resolve_task(
     """Check a request against the model it names.
 
     Args:
-        request: What a client asks for.
+        request: The client's request.
         model: The model it names.
         dtypes: The values of `output_dtype`.
         every_option: The names of all families' options.
 
     Raises:
-        InvalidInput: Names the field in `param`, the value, and what the model has.
+        InvalidInput: Names the field in `param`, the value, and the model's alternatives.
     """
     kind = _kind(request)
     asked = None if kind is None else model.plain.get(kind)

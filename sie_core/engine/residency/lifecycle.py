@@ -38,8 +38,9 @@ from sie_core.memory.estimates import Estimates
 
 log = logging.getLogger(__name__)
 
+# Bounds the loads whose durations predict that of the next one.
 LOADS_REMEMBERED = 16
-# How much longer a load is waited for than it was predicted to take at most, as a share.
+# How much longer than its longest prediction a load is waited for, as a share.
 ERROR_SHARE = 0.25
 # Longest predicted first load, in seconds, that a request waits for: predictions from other models' loads are poor.
 GUESSED_S = 0.5
@@ -146,7 +147,7 @@ class Lifecycle:
         return [f"{model}: {problem}" for model, download in downloads if (problem := download.problem())]
 
     def _begin(self, record: ModelRecord, *, waited: bool) -> None:
-        # Start a load. A failed one is told to who waited for it, and to all until it cooled down.
+        # Start a load. A failed load is reported to its waiters, and to all until it has cooled down.
         now, failure = self.clock(), record.failure
         if record.state is State.FAILED and failure is not None and (waited or not failure.may_retry(now)):
             raise failure.error(now)
@@ -282,7 +283,7 @@ class Lifecycle:
 
 
 def _discard(loaded: LoadedModel) -> None:
-    # Unload a model whose load was cancelled while it was at work.
+    # Unload a model whose load was cancelled during its work on the device.
     loaded.adapter.unload()
 
 

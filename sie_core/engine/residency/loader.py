@@ -81,7 +81,7 @@ class Loader:
             return fetch_model(resolved, self.weights, self.plugins, self.device, moved)
 
     def precision(self, resolved: ResolvedModel) -> str:
-        """Return the precision that a model's profile asks for, or else the settings."""
+        """Return the precision of a model's profile, or else of the settings."""
         return resolved.profile.compute_precision or self.settings.default_compute_precision
 
     def _precision_note(self, resolved: ResolvedModel, facts: ModelFacts) -> str:
@@ -204,7 +204,7 @@ class LoraLoader:
 
     model: str
     adapter: Adapter
-    # The model's. A load at work holds one, so that the model stays even if its clients leave.
+    # The model's. A running load holds one, so that the model stays even if its clients leave.
     leases: Leases
     declared: Mapping[str, LoraConfig]
     # Source of the files of undeclared adapters.
@@ -215,7 +215,7 @@ class LoraLoader:
         """Load the adapter `name`, declared or a repository. Unused models and adapters are evicted for it.
 
         Raises:
-            ModelLoadError: With the failure's class; `OOM` where no room could be made.
+            ModelLoadError: With the failure's class; `OOM` if no room could be made.
             OutOfDeviceMemory: The device had no room after all.
             DeviceLost: The device is lost until a restart; every request is refused.
         """

@@ -1,17 +1,17 @@
-"""Loads models before a request asks for them, and tells readiness when it may be green. Event loop only."""
+"""Loads models before the first request, and decides when readiness is green. Event loop only."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
-from sie_core.catalog import Catalog
 from sie_core.catalog.configs.snapshot import listed_id
 from sie_core.catalog.sources.hub_models import REFUSED_S
 from sie_core.concurrency.tasks import within
-from sie_core.contracts import InferenceError, ResolvedModel
+from sie_core.contracts import InferenceError
+from sie_core.engine.models.served import Served
 from sie_core.engine.residency.lifecycle import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -24,18 +24,17 @@ class Preload:
     """Loads `SIE_PRELOAD_MODELS`, and keeps those models loaded that are pinned while the engine runs.
 
     A failed load is tried again once it cooled down or its config changed. Readiness waits for the models of the
-    setting, but for those that a config service may add later; they are loaded when they come.
+    setting, except those that a config service may add later; these are loaded when they are added.
     """
 
     def __init__(
         self,
         names: Sequence[str],
-        catalog: Callable[[], Catalog],
-        resolve: Callable[[str], Awaitable[ResolvedModel]],
+        served: Served,
         lifecycle: Lifecycle,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._catalog, self._resolve, self._lifecycle, self._clock = catalog, resolve, lifecycle, clock
+        self._served, self._lifecycle, self._clock = served, lifecycle, clock
         # Models to preload that are not loaded yet, and those of them that readiness does not wait for.
         self._awaited = dict.fromkeys(names)
         self._later: set[str] = set()
@@ -59,7 +58,7 @@ class Preload:
 
     def _may_come(self, name: str) -> bool:
         # Whether a model was not there when it was to be loaded, or is not now, and a config service may add it.
-        catalog = self._catalog()
+        catalog = self._served.catalog
         return name in self._later or (catalog.config_epoch is not None and listed_id(name) not in catalog.entries)
 
     async def run(self) -> None:
@@ -70,7 +69,7 @@ class Preload:
         await asyncio.gather(*(each.wait() for each in tried))
 
     def pin(self, names: Iterable[str]) -> None:
-        """Keep these, and let go of those that were pinned before: they stay until their memory is needed."""
+        """Keep these, and release those that were pinned before: they stay until their memory is needed."""
         self._pinned = frozenset(names)
         self._lifecycle.registry.pin(frozenset(map(listed_id, self._pinned)))
         for gone in self._tasks.keys() - self._pinned - self._awaited.keys():
@@ -80,7 +79,7 @@ class Preload:
             self._start(name)
 
     def again(self, models: Container[str]) -> None:
-        """Try again at once those whose config changed, or that were unloaded."""
+        """Retry at once the models whose config changed, or that were unloaded."""
         for name, (_, wake) in self._tasks.items():
             if listed_id(name) in models:
                 wake.set()
@@ -92,7 +91,7 @@ class Preload:
             task.cancel()
 
     def _start(self, name: str) -> asyncio.Event:
-        # Return what is set once the model was tried.
+        # Return the event that is set once the model was tried.
         tried, wake = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(self._keep(name, tried, wake))
         task.add_done_callback(lambda _: tried.set())
@@ -112,7 +111,7 @@ class Preload:
     async def _attempt(self, name: str) -> float | None:
         # Load a model; return the seconds until the next try, None to wait for `again`.
         try:
-            resolved = await self._resolve(name)
+            resolved = await self._served.resolve(name, named=True)
             self._tasks[name][1].clear()  # the model may have been added by this very look-up: no second try for that
             await self._lifecycle.load(resolved)
         except InferenceError as error:
@@ -127,7 +126,7 @@ class Preload:
         return None
 
     def _failed(self, name: str, error: InferenceError) -> None:
-        # A failure is told once.
+        # A failure is reported once.
         later = error.code == "MODEL_NOT_FOUND" and self._may_come(name)
         if later:
             self._later.add(name)

@@ -41,7 +41,7 @@ class Placed(NamedTuple, Generic[Result]):
 
 
 class Residency:
-    """Makes room on one device: a memory manager decides what is evicted, and this class does it."""
+    """Makes room on one device: a memory manager decides what to evict, and this class does it."""
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class Residency:
         """Load something onto the device once there is room; evict what the memory manager names for it.
 
         Args:
-            who: What is loaded, for logs and errors.
+            who: Name of the load, for logs and errors.
             need: Estimates its memory. Called when its turn comes, because loads before it improve the estimate.
-            load: Loads it. Called once more where memory lacked and something could be evicted.
+            load: Loads it. Called once more if memory ran out and something could be evicted.
             expected_s: What `load` is expected to take.
             model: For a LoRA adapter, the id of its model, which therefore stays.
 
@@ -118,7 +118,7 @@ class Residency:
     async def free_for_run(self, model: str) -> bool:
         """Free caches, and evict one model, because a batch of `model` ran out of memory.
 
-        Batches that fail at the same time share one eviction, and none follows within `Timeouts.spare_s`.
+        Batches that fail at the same time share one eviction, and no other follows within `Timeouts.spare_s`.
 
         Returns:
             Whether something was evicted.
@@ -134,7 +134,7 @@ class Residency:
             return True
 
     async def relieve(self) -> None:
-        """Evict idle models, and what the manager names under pressure. A load under way makes room itself."""
+        """Evict idle models, and those that the manager names under pressure. A load under way makes room itself."""
         memory = await self._measure()
         if self._making_room:
             return
@@ -189,7 +189,7 @@ class Residency:
         return Placed(result, grown if mine.alone else None, need)
 
     async def _load_twice(self, who: str, model: str, load: Callable[[], Awaitable[Result]]) -> Result:
-        # Load; where memory lacks, evict one resident and load once more.
+        # Load; if memory runs out, evict one resident and load once more.
         for first in (True, False):
             try:
                 return await load()
@@ -217,7 +217,7 @@ class Residency:
         return chosen is not None and await self._evict(chosen, "out_of_memory", 0.0)
 
     async def _evict(self, chosen: str, reason: Reason, wait_s: float) -> bool:
-        # Evict a resident; False if it is in use for `wait_s`, or gone meanwhile.
+        # Evict a resident; False if it is in use for `wait_s`, or was unloaded in the meantime.
         if (resident := self._residents().get(chosen)) is None:
             return False
         held = resident.held
@@ -232,7 +232,7 @@ class Residency:
         return True
 
     async def _ask_for_room(self, need: Need, keep: Container[str | None] = ()) -> tuple[DeviceMemory, Room]:
-        # Ask the memory manager for room beside the loads at work, without the residents of `keep`.
+        # Ask the memory manager for room during the loads at work, without the residents of `keep`.
         memory, wanted = await self._measure(), need.bytes + self.loads.reserved
         held = [each.held for name, each in self._residents().items() if name not in keep]
         return memory, self._manager.make_room(wanted, memory, held, self._clock())

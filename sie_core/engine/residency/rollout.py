@@ -17,10 +17,11 @@ from sie_core.engine.residency.lifecycle import Lifecycle
 log = logging.getLogger(__name__)
 
 MOST_LOGGED = 20
+"""Models that one line of the log names."""
 
 
 class Rollout:
-    """Follows the catalog. Each model is rolled out by itself and waits for no other.
+    """Follows the catalog. Each model is rolled out separately and waits for no other.
 
     If a loaded model's config changes, a standby loads the new config next to the old one. The old one serves until the
     standby is ready, or on if the standby cannot be loaded. A changed model that is not loaded takes its new config at
@@ -32,7 +33,7 @@ class Rollout:
         self._registry = registry
         self._lifecycle = lifecycle
         self._clock = clock
-        # By model: the standby that is being loaded, and the task that loads and promotes it.
+        # By model: the loading standby, and the task that loads and promotes it.
         self._standbys: dict[str, tuple[ModelRecord, asyncio.Task[None]]] = {}
         self._tasks = Tasks()
 
@@ -89,7 +90,7 @@ class Rollout:
             if was_loading:
                 self._tasks.start(self._lifecycle.load_record(new))
         elif served(loaded.resolved) == served(resolved):
-            old.resolved, old.failure = resolved, None  # reverted to what is loaded: discard the failed change
+            old.resolved, old.failure = resolved, None  # reverted to the loaded config: discard the failed change
         else:
             standby = self._registry.standby(resolved)
             self._standbys[resolved.id] = standby, self._tasks.start(self._roll_out(standby))

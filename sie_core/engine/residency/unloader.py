@@ -33,7 +33,7 @@ class Queues(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Unloader:
-    """Unloads models, and measures what each unload gives back."""
+    """Unloads models, and measures the memory that each unload frees."""
 
     queues: Queues
     memory: DeviceMemoryMeter
@@ -53,11 +53,11 @@ class Unloader:
         return found
 
     async def unload(self, record: ModelRecord, wait_s: float | None = None, *, evict: bool = False) -> bool:
-        """Unload a model once its last lease is released; new requests wait or are refused meanwhile.
+        """Unload a model once its last lease is released; until then new requests wait or are refused.
 
         Args:
             record: The model's.
-            wait_s: How long it may stay in use; beyond it the model serves on. None for no limit.
+            wait_s: How long it may stay in use; afterwards the model goes on serving. None for no limit.
             evict: Whether it makes room for others; requests then wait and have it loaded again.
 
         Returns:
@@ -110,7 +110,7 @@ class Unloader:
         record.move(State.AVAILABLE)
 
     async def _give_back(self, record: ModelRecord, *, free: bool) -> None:
-        # Unload the adapter on a thread, drop the last reference to it and, with `free`, have its memory given back.
+        # Unload the adapter on a thread, drop the last reference to it and, with `free`, release its memory.
         loaded = record.give_up_memory()
         if loaded is None:
             return

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from sie_core.contracts import InputType, ItemOutput, Option, Postprocessor
 
 MOST_BYTES = 64 * 2**20
-"""How large the random projections of one parameter set may be."""
+"""Bound on the random projections of one parameter set."""
 ENTRIES_AT_ONCE = 2**16
-"""How many entries of an encoding are worked on at a time: 256 KiB."""
+"""Entries of an encoding that are computed at a time: 256 KiB."""
 MEMBERSHIPS_AT_ONCE = 2**20
 """Bound on the entries of the token-to-partition matrix: 4 MiB."""
 _PARAMETER_SETS_KEPT = 4
+"""Sets of parameters whose projections stay in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ class MuveraParameters:
     """Upper bound on the dimensions of the encoding; None keeps all."""
     seed: int = 42
     normalize: bool = False
-    """Give the encoding unit length."""
+    """Normalise the encoding."""
     center_tokens: bool = False
     """Subtract the item's mean token from each of its tokens first."""
     fill_empty_partitions: bool = False
-    """Give a document's partitions without tokens the nearest token; queries are never filled."""
+    """Copy the nearest token into a document's partitions without tokens; queries are never filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class _Projections:
     hyperplanes: NDArray[np.float32]
     """Shape (d, r * k)."""
     tokens: NDArray[np.float32] | None
-    """Shape (r, d, projection_dim): each dimension goes to one, with a random sign (Alon, Matias, Szegedy)."""
+    """Shape (r, d, projection_dim): each dimension is mapped to one, with a random sign (Alon, Matias, Szegedy)."""
     buckets: NDArray[np.int64] | None
     """Place in the final encoding of each entry of the flat one."""
     signs: NDArray[np.float32] | None
@@ -181,9 +182,10 @@ class Muvera:
             Indices of tokens, shape (repetitions, partitions).
         """
         repetitions, count = partitions.shape
-        sides = partitions ^ (partitions >> 1)  # what the Gray code counts
+        sides = partitions ^ (partitions >> 1)  # Gray code of the index: a bit per hyperplane
         distances = np.full((repetitions, self._partitions), self._partitions * count, dtype=np.int64)
-        # In units of `count`, with the token's place as the remainder: the least has the first of the nearest tokens.
+        # In units of `count`, with the token's index as the remainder: the minimum selects the first of the nearest
+        # tokens.
         np.minimum.at(distances, (np.arange(repetitions)[:, None], sides), np.arange(count))
         for bit in range(self.parameters.num_simhash_projections):
             halves = distances.reshape(repetitions, -1, 2, 1 << bit)

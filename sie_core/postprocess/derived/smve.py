@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from sie_core.contracts import InputType, ItemOutput, Option, Postprocessor, SparseVector
 
 MOST_BYTES = 512 * 2**20
-"""How large the random directions of one parameter set may be."""
+"""Bound on the random directions of one parameter set."""
 PRODUCTS_AT_ONCE = 2**22
-"""How many products of tokens with directions are held at a time: 16 MiB."""
+"""Bound on the products of tokens with directions in memory: 16 MiB."""
 _PARAMETER_SETS_KEPT = 2
+"""Sets of parameters whose directions stay in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,11 @@ class SmveParameters:
     width: int = 65536
     """Random directions of a repetition."""
     k: int = 32
-    """How many of them a token counts in."""
+    """Number of directions in which a token counts."""
     num_repetitions: int = 1
     seed: int = 42
     max_nonzeros: int | None = None
-    """How many entries are kept, the largest ones; None keeps all."""
+    """Number of largest entries that are kept; None keeps all."""
 
 
 class Smve:
@@ -84,7 +85,7 @@ class Smve:
         return _directions(self.parameters, self.token_dims)
 
     def _contributions(self, tokens: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """List what each token adds where, over all repetitions: flat arrays of places and values."""
+        """List each token's contributions over all repetitions: flat arrays of places and values."""
         width, k = self.parameters.width, self.parameters.k
         places, values = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.float32)]
         step = max(1, PRODUCTS_AT_ONCE // width)

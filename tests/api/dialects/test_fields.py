@@ -13,7 +13,7 @@ from sie_core.api.fields.body import DialectBody
 from sie_core.api.fields.table import UNSERVED
 from sie_core.api.inference.route import Operation, Route
 from sie_core.api.openapi.examples import MODEL
-from sie_core.api.routes import inference_routes
+from sie_core.api.routes import INFERENCE
 from sie_core.api.tei.rerank import RANK_DOCUMENTS, RANK_TEXTS
 
 CONTENT = {
@@ -28,7 +28,7 @@ PROBE = "a value that asks for something else"
 
 def dialects() -> Iterator[tuple[str, type[DialectBody], dict[str, Any]]]:
     """Go through a path, a schema and an example of its body, for each route of another API."""
-    for route in inference_routes():
+    for route in INFERENCE:
         for operation in _operations(route):
             if issubclass(operation.body, DialectBody):
                 example = next((each for each in route.examples if _fits(operation.body, each.body)), None)

@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 from sie_core.api import Gate, create_app
-from sie_core.api.http.limits import MOST_BODIES
 from sie_core.contracts import InferenceError
 
 URL = "/v1/encode/org/model"
@@ -31,37 +30,24 @@ def test_a_lone_body_of_any_allowed_size_is_never_shed(settings):
     gate.leave(settings.max_request_body_bytes)
 
 
-MOST = MOST_BODIES * 100
-
-
-def refuses(gate, size, client, before=0):
-    try:
-        gate.hold(size, client, before)
-    except InferenceError:
-        return True
-    return False
-
-
 def test_one_client_holds_three_quarters_and_leaves_room_to_the_next():
-    gate = Gate(MOST_BODIES, MOST)
+    gate = Gate(64, 1600)
+
+    def refuses(size, client):
+        try:
+            gate.hold(size, client)
+        except InferenceError:
+            return True
+        return False
+
     for _ in range(12):
-        gate.enter()
+        gate.enter("greedy")
         gate.hold(100, "greedy")
-    assert refuses(gate, 100, "greedy")
-    assert not refuses(gate, 200, "other")
-    assert refuses(gate, 1000, "third")
-    assert not refuses(gate, 100, "third")
+    assert refuses(1, "greedy")
+    assert not refuses(400, "other")
+    assert refuses(1, "third")
     gate.leave(100, "greedy")
-    assert refuses(gate, 100, "greedy")
-
-
-def test_small_bodies_find_room_where_large_ones_take_all_of_it_and_parts_of_a_large_one_are_not_small():
-    gate = Gate(4, MOST)
-    small = MOST // (MOST_BODIES * 4)
-    while not refuses(gate, small + 1, "greedy"):
-        pass
-    assert refuses(gate, small, "greedy", before=1)
-    assert not refuses(gate, small, "greedy")
+    assert not refuses(100, "third")
 
 
 async def test_the_bytes_of_a_body_are_reserved_before_it_comes_and_given_back_with_the_answer(backend, settings):

@@ -10,8 +10,8 @@ import pytest
 from sie_sdk.errors import ERRORS
 
 from sie_core.api import Gate
-from sie_core.api.http.envelopes import OPENAI_CODES, envelope_name
-from sie_core.api.routes import inference_routes
+from sie_core.api.http.envelopes import OPENAI_CODES
+from sie_core.api.routes import BELOW, DOCUMENTED
 from sie_core.contracts import InferenceError
 
 RERANK = {"model": "org/model", "query": "x", "documents": ["y"]}
@@ -107,10 +107,52 @@ async def test_every_route_in_openai_s_shape_gives_the_codes_of_the_page(client:
         assert reply.json() == {"error": {"attempts": 3, **fields}}
 
 
-async def test_no_route_in_openai_s_shape_is_missing_here():
-    shaped = {path for path in known_paths() if envelope_name(path.replace("{model:path}", "org/model")) == "openai"}
-    assert {path.replace("{model:path}", "org/model") for path in shaped} | {"/rerank"} == OPENAI_BODIES.keys()
+def test_no_route_in_openai_s_shape_is_missing_here():
+    shaped = {row.path.replace("{model:path}", "org/model") for row in DOCUMENTED if row.dialect == "openai"}
+    assert shaped | {"/rerank"} == OPENAI_BODIES.keys()
 
 
-def known_paths():
-    return [path for route in inference_routes() for path in route.paths]
+KEYS = {
+    "native": {"error": {"code", "message"}},
+    "configs": {"error": {"code", "message", "error"}},
+    "openai": {"error": {"code", "message", "param", "type"}},
+    "cohere": {"code", "message"},
+    "tei": {"code", "error", "error_type"},
+    "ollama": {"code", "error"},
+}
+"""The fields of an error in each dialect."""
+
+
+def keys(body):
+    return {"error": set(body["error"])} if isinstance(body.get("error"), dict) else set(body)
+
+
+@pytest.mark.parametrize("row", DOCUMENTED, ids=lambda row: f"{row.methods[0]} {row.path}")
+async def test_a_wrong_method_is_refused_in_the_dialect_of_the_path(client: httpx.AsyncClient, row):
+    path = row.path.replace("{model:path}", "org/model").replace("{model:tei_model}", "org/model")
+    reply = await client.patch(path)
+    assert reply.status_code == 405
+    assert set(row.methods) <= set(reply.headers["allow"].split(", "))
+    assert keys(reply.json()) == KEYS[row.dialect]
+
+
+@pytest.mark.parametrize(
+    ("path", "dialect"),
+    [
+        ("/v1/chat/completions", "openai"), ("/v1/embeddings/x", "openai"), ("/openai/v1/responses", "openai"),
+        ("/v2/chat", "cohere"), ("/tei/org/model/nothing/info/x", "tei"), ("/api/generate", "ollama"),
+        ("/v1/configs/nothing", "configs"), ("/v1/encode", "native"), ("/v1/models/org/model/x", "native"),
+        ("/nothing", "native"), ("/v3/embeddings", "native"),
+    ],
+)  # fmt: skip
+async def test_an_unknown_path_is_refused_in_the_dialect_of_its_prefix(client: httpx.AsyncClient, path, dialect):
+    reply = await client.delete(path)
+    assert reply.status_code in (404, 405)
+    assert keys(reply.json()) == KEYS[dialect]
+
+
+def test_paths_below_a_native_route_are_native():
+    prefixes = {row.path.partition("{")[0] for row in DOCUMENTED if row.dialect == "native" and "/v1/" in row.path}
+    assert len(prefixes) > 4
+    for path in prefixes:
+        assert next(dialect for prefix, dialect in BELOW.items() if path.startswith(prefix)) == "native", path

@@ -21,7 +21,7 @@ from sie_core.api.http.offload import LARGE, VERY_LARGE, BodyThreads
 from sie_core.api.inference import handler
 from sie_core.api.native import encode
 from sie_core.api.openai import embeddings
-from sie_core.api.request import HEADERS, RequestHeaders
+from sie_core.api.request import CLIENT, HEADERS, RequestHeaders
 from sie_core.settings import Settings
 
 BOUND_S = 10
@@ -113,7 +113,9 @@ async def test_no_call_joins_the_parts_of_a_large_body(settings):
     async def receive():
         return next(received)
 
-    request = Request({"type": "http", "method": "POST", "headers": [], HEADERS: RequestHeaders([])}, receive)
+    request = Request(
+        {"type": "http", "method": "POST", "headers": [], HEADERS: RequestHeaders([]), CLIENT: "me"}, receive
+    )
     found = await body_module.read_body(request, 2**22, Gate(1), BodyThreads())
     assert isinstance(found, memoryview)
     assert found == b"".join(sent)

@@ -8,8 +8,6 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from sie_core.api.openapi.document import build_openapi
-
 TEXTS = {"inputs": ["x", "y"]}
 RANKED = {"model": "org/model", "query": "q", "documents": ["x"]}
 ROUTES: dict[str, dict[str, Any]] = {
@@ -41,7 +39,7 @@ async def test_every_inference_route_passes_the_priority_on(client: httpx.AsyncC
 async def test_every_route_with_a_body_refuses_another_priority_by_name(
     client: httpx.AsyncClient, app: FastAPI
 ) -> None:
-    document = build_openapi(app)
+    document = app.openapi()
     paths = [path.replace("{model}", "org/model") for path, methods in document["paths"].items() if "post" in methods]
     assert {path for path in ROUTES if "org/model" not in path} <= set(paths)
     for path in paths:

@@ -11,7 +11,6 @@ from fastapi import FastAPI
 from sie_sdk.errors import ERRORS
 
 from sie_core.api.http.model_id import check_model_id
-from sie_core.api.openapi.document import build_openapi
 from sie_core.api.openapi.purposes import PURPOSES
 from sie_core.api.pages.listing import examples, operations
 from sie_core.contracts import InvalidInput
@@ -19,7 +18,7 @@ from sie_core.contracts import InvalidInput
 
 @pytest.fixture
 def document(app: FastAPI) -> dict[str, Any]:
-    return build_openapi(app)
+    return app.openapi()
 
 
 def check(document: dict[str, Any], path: str, method: str, reply: httpx.Response) -> None:

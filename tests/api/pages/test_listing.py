@@ -9,7 +9,6 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from sie_core.api.openapi.document import build_openapi
 from sie_core.api.openapi.examples import NEEDS
 from sie_core.api.openapi.purposes import PURPOSES
 from sie_core.api.pages.listing import Trial, examples, operations, purposes
@@ -24,7 +23,7 @@ def trials(document: dict[str, Any], models: list[ModelInfo]) -> list[Trial]:
 
 @pytest.fixture
 def document(app: FastAPI) -> dict[str, Any]:
-    return build_openapi(app)
+    return app.openapi()
 
 
 def test_every_path_is_listed_once_below_its_purpose(document: dict[str, Any]) -> None:

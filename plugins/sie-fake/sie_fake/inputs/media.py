@@ -1,6 +1,6 @@
 """Images and audio as the fakes see them: a name for the bytes, and a cost.
 
-It decodes no image: any bytes but none and those that begin with `corrupt` are one.
+It decodes no image: any bytes are one, except none and those that begin with `corrupt`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class MediaRow:
     """The media of one item, in its row."""
 
     words: tuple[str, ...] = ()
-    """A word for each, made of a hash of its bytes."""
+    """One word per image, a hash of its bytes."""
     cost: int = 0
     images: tuple[Media, ...] = ()
 

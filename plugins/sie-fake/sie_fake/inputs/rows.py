@@ -1,4 +1,4 @@
-"""From items to the rows of a run: splitting into words, prompts, truncation, windows, pairs with a query.
+"""Converts items to the rows of a run: splitting into words, prompts, truncation, windows, pairs with a query.
 
 A token of the fakes is a word between white space.
 """
@@ -27,7 +27,7 @@ def show_words(text: str, most: int | None) -> list[Token]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The payload of a unit: a text, a window of one, or a pair of the query and one; and the media of the item."""
+    """The payload of a unit: a text, a window of a text, or either with the query; plus the media of the item."""
 
     text: str
     words: tuple[str, ...]
@@ -66,7 +66,7 @@ class Reader:
     def rows(
         self, item: Item, where: str, task: Task, query: Sequence[str] = ()
     ) -> tuple[list[Row], Truncation | None]:
-        """Make the rows of one item and say what was cut.
+        """Make the rows of one item and report its truncation.
 
         Raises:
             InvalidInput: The item holds nothing or something unreadable, or is too long and `truncate` is `error`.
@@ -116,7 +116,7 @@ class Reader:
     def _cut(
         self, words: list[tuple[str, int]], where: str, task: Task, beside: int
     ) -> tuple[list[tuple[str, int]], Truncation | None]:
-        """Cut a text so that it fits beside the words of a query."""
+        """Cut a text so that it fits with the words of a query."""
         room = max(0, self.length - beside)
         if len(words) <= room:
             return words, None

@@ -12,13 +12,13 @@ from sie_fake.inputs.rows import Row
 
 THRESHOLD = 0.5
 PART = 256
-"""Entities between two points where a run may be preempted."""
+"""Entities between two preemption points of a run."""
 _ENTITY = re.compile(r"(?P<label>[^\s=]+)=(?P<text>[^\s=]+)")
 _RELATION = re.compile(r"(?P<head>\w+)-(?P<relation>\w+)->(?P<tail>\w+)")
 
 
 def score(query: Sequence[str], words: Sequence[str]) -> float:
-    """Say what share of the query's words the document has, each as often as it stands there once; 0 to 1."""
+    """Return the share of the query's words that the document contains, each counted as often as in both; 0 to 1."""
     return sum(word in words for word in query) / max(1, len(query))
 
 
@@ -43,7 +43,7 @@ def extract(row: Row) -> ItemOutput:
 
 
 def confidence(text: str) -> float:
-    """Say how sure a fake is of an entity: from 0.5 to 1, by a hash of its text."""
+    """Return the score of an entity: from 0.5 to 1, by a hash of its text."""
     return 0.5 + zlib.crc32(text.encode("utf-8", "surrogatepass")) % 1000 / 2000
 
 
@@ -87,7 +87,7 @@ def above_threshold(output: ItemOutput, threshold: float) -> ItemOutput:
 
 
 def merged(outputs: Sequence[ItemOutput]) -> ItemOutput:
-    """Join what was extracted from the windows of one text, in their order."""
+    """Join the extractions of one text's windows, in their order."""
     data: dict[str, Any] = {}
     for output in outputs:
         for name, found in (output.data or {}).items():

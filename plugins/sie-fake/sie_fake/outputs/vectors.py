@@ -1,6 +1,6 @@
-"""Vectors from texts by hash: the same in every process, each of its own text alone.
+"""Vectors from texts by hash: the same in every process, independent of other texts.
 
-A row depends on nothing else, so a shared batch cannot change it.
+A row depends on its text only, so a shared batch cannot change it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def multivector(words: Sequence[str], dims: int) -> NDArray[np.float32]:
 
 
 def distinct(words: Sequence[str], dims: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """Make one unit vector a different word, shape (different words, dims), and say which is each word's."""
+    """Make one unit vector per distinct word, shape (distinct words, dims), and the index of each word's vector."""
     places = {word: place for place, word in enumerate(dict.fromkeys(words))}
     rows = np.empty((len(places), dims), dtype=np.float32)
     for word, place in places.items():
@@ -44,7 +44,7 @@ def distinct(words: Sequence[str], dims: int) -> tuple[NDArray[np.float32], NDAr
 
 
 def gathered(rows: NDArray[np.float32], places: NDArray[np.intp]) -> NDArray[np.float32]:
-    """Put the rows of `distinct` where they belong; shape (words, dims)."""
+    """Scatter the rows of `distinct` to the words; shape (words, dims)."""
     return rows.take(places, axis=0)
 
 

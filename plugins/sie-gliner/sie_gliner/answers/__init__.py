@@ -1,1 +1,1 @@
-"""From probabilities to entities and relations with their places in a text. No tensor."""
+"""Converts probabilities to entities and relations with their places in a text. No tensor."""

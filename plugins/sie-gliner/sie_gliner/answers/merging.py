@@ -90,7 +90,7 @@ def _drop(entities: list[Entity], places: set[Place]) -> None:
 
 
 def _fill(before: list[Entity], after: list[Entity], window: Found, next_window: Found) -> None:
-    """Add what crosses the border and was found by the other window alone, then what the window's end may have cut."""
+    """Add the crossing entities that only the other window found, then those that the window's end may have cut."""
     border = window.own[1]
     crossing = [each for each in next_window.entities if _span(each)[0] < border < _span(each)[1]]
     cut = [each for each in window.entities if window.own[0] <= _span(each)[0] < border and _is_cut(each, window)]

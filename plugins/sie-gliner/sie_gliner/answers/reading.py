@@ -90,7 +90,7 @@ def _owned(row: Row, words: NDArray[Any]) -> int:
 
 
 def _are_chosen(places: NDArray[Any], spans: Spans) -> NDArray[np.bool_]:
-    """Say of places (…, 2) whether they are those of a span."""
+    """Return which places (…, 2) are those of a span."""
     beyond = int(max(places.max(initial=0), spans.last.max(initial=0))) + 1
     return np.isin(places[..., 0] * beyond + places[..., 1], spans.first * beyond + spans.last)
 

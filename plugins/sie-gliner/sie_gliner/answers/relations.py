@@ -1,7 +1,7 @@
 """Makes one list of the relations of a text's windows.
 
-A relation is found where one window sees both its ends; where two do, the higher score is kept. It stays where both
-its ends stayed.
+A relation is found if one window sees both its ends; if two do, the higher score is kept. It stays if both its ends
+stayed.
 """
 
 from __future__ import annotations

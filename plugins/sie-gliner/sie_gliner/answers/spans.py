@@ -114,10 +114,10 @@ def _above(scores: Probabilities, threshold: float) -> Probabilities:
 
 
 def choose(candidates: Candidates, *, flat: bool, multi_label: bool) -> Spans:
-    """Take the best spans that do not get into each other's way; those of equal score in the order given.
+    """Take the best spans that do not conflict; those of equal score in the given order.
 
-    Two spans do where they share a word (`flat`), or share words and neither holds the other (not `flat`). Two of the
-    same words do unless `multi_label`.
+    Two spans conflict if they share a word (`flat`), or share words and neither contains the other (not `flat`). Two of
+    the same words do unless `multi_label`.
     """
     first, last = candidates.first, candidates.last
     places = _apart(first, last, np.argsort(-candidates.best, kind="stable"), flat)

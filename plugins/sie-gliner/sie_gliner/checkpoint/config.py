@@ -1,4 +1,4 @@
-"""A checkpoint's `gliner_config.json`: what kind of model it is, and what is refused."""
+"""A checkpoint's `gliner_config.json`: the kind of model, and the refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GlinerConfig:
     span_encoder: Mapping[str, Any] | None
     """Config of an encoder over the words of a text, before spans are represented."""
     span_mode: str
-    """How spans are represented; `token_level` where words are scored, to begin, to end and to lie inside a span."""
+    """Representation of spans; `token_level` if words are scored as start, end and inside of a span."""
     represents_spans: bool
     """Whether a model that scores words scores the spans these make, too."""
     hidden_size: int
@@ -62,9 +62,9 @@ class GlinerConfig:
     entity_index: int
     relation_index: int
     vocab_size: int
-    """These three are -1 where they follow from the tokenizer."""
+    """These three are -1 if they follow from the tokenizer."""
     reads_entity_marker: bool
-    """Whether the state of the marker stands for a label, not that of the label's first token."""
+    """Whether a label is represented by its marker's state, not by that of its first token."""
     reads_relation_marker: bool
 
     @property
@@ -140,7 +140,8 @@ def _refuse_kinds(written: Mapping[str, Any]) -> None:
 
 
 def heed_own_code(context: LoadContext, config: GlinerConfig) -> dict[str, str]:
-    """Refuse encoders whose code comes with the weights: it is run here for no model. Give the note of one ignored.
+    """Refuse encoders whose code comes with the weights: it is run here for no model. Return the note on an ignored
+    value.
 
     Raises:
         ModelLoadError: `CONFIG`, naming the class.

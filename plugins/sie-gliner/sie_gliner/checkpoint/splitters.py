@@ -1,4 +1,4 @@
-"""How checkpoints split texts into words, by the `words_splitter_type` they were trained with."""
+"""The ways in which checkpoints split texts into words, by the `words_splitter_type` they were trained with."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ Word = tuple[str, int, int]
 Splitter = Callable[[str], Iterable[Word]]
 
 WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
-"""Letters and digits, held together by hyphens and underscores inside; else one character that is no space."""
+"""Letters and digits, joined by inner hyphens and underscores; otherwise one character that is no space."""
 FETCHING = ("stanza", "hanlp", "universal")
-"""Ways that fetch models of their own from elsewhere."""
+"""Splitters that fetch models of their own."""
 
 
 def make_splitter(name: str) -> Splitter:
     """Make a splitter that several threads may call.
 
     Raises:
-        ModelLoadError: `CONFIG`: there is none of that name that fetches nothing. `DEPENDENCY`: its package is missing.
+        ModelLoadError: `CONFIG`: no splitter of that name exists that fetches nothing. `DEPENDENCY`: its package is
+        missing.
     """
     if name == "whitespace":
         return split_at_spaces
@@ -50,7 +51,7 @@ def split_at_spaces(text: str) -> Iterator[Word]:
 
 
 def _found_in_turn(tokenize: Callable[[str], Iterable[str]]) -> Splitter:
-    """Look each word up in the text after the one before; what is not there as such is left out."""
+    """Find each word in the text after the one before; words that do not occur literally are left out."""
 
     def split(text: str) -> Iterator[Word]:
         end = 0

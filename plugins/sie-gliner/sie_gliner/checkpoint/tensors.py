@@ -18,7 +18,7 @@ BUFFERS = ("position_ids", "token_type_ids")
 
 
 class CheckpointTensors:
-    """The tensors of a file by name; one that was left out for being the same as another has both names."""
+    """The tensors of a file by name; a tensor that was left out as a duplicate has both names."""
 
     def __init__(self, folder: Path) -> None:
         """Read the names.
@@ -57,10 +57,10 @@ class CheckpointTensors:
             )
 
     def fill(self, module: nn.Module, prefix: str = "") -> nn.Module:
-        """Give a module its weights in float32, as views of the file where they are so kept.
+        """Load a module's weights in float32, as views of the file if it stores them so.
 
         Args:
-            module: A module of which every tensor is in the file.
+            module: A module whose tensors are all in the file.
             prefix: What stands before the names there.
 
         Raises:

@@ -18,7 +18,7 @@ KINDS = ("deberta-v2", "modernbert", "rnn")
 
 
 class ContextEncoder(nn.Module):
-    """An encoder over dense states, with projections to its width and back where that is another one."""
+    """An encoder over dense states, with projections to its width and back if the widths differ."""
 
     def __init__(self, written: Mapping[str, Any], size: int) -> None:
         """Make the encoder that a config's `span_encoder_config` describes, for states of `size`.
@@ -47,11 +47,11 @@ class ContextEncoder(nn.Module):
             raise ModelLoadError("CONFIG", f"{CONFIG_FILE}: no encoder can be made of span_encoder_config.") from error
 
     def forward(self, words: torch.Tensor, are_words: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Run `[rows, words, size]`; what is no word becomes 0.
+        """Run `[rows, words, size]`; positions without a word become 0.
 
         Args:
             words: The states of words.
-            are_words: bool `[rows, words]`: which of them are there.
+            are_words: bool `[rows, words]`: mask of the existing words.
             lengths: Their number in each row, on the CPU.
         """
         states = self.input_projection(words)
@@ -86,7 +86,7 @@ def _modernbert(fields: dict[str, Any]) -> ModernBertModel:
 
 
 def _sizes(fields: Mapping[str, Any]) -> dict[str, int]:
-    """Give gliner's defaults: heads of 64 where the width can be so divided, and a wide feed-forward part."""
+    """Return gliner's defaults: heads of 64 if the width is divisible, and a wide feed-forward part."""
     width = fields["hidden_size"]
     heads = next(number for number in range(max(1, width // 64), 0, -1) if width % number == 0)
     return {"num_attention_heads": heads, "intermediate_size": 4 * width}

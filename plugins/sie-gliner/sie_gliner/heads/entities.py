@@ -1,4 +1,4 @@
-"""From the states of words and labels to logits of entities."""
+"""Maps the states of words and labels to logits of entities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the states of words and of labels among those of tokens."""
+"""Picks the states of words and of labels out of those of tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Slots:
     states: Ids
     """The numbers of the states."""
     slots: Ids
-    """For each the place it goes to: the row times `most`, and the place in the row."""
+    """Destination of each state: the row times `most`, plus the place in the row."""
     counts: tuple[int, ...]
     """Filled places of each row."""
 
@@ -56,7 +56,7 @@ class Table:
     states: torch.Tensor
     """`[rows, most, size]`."""
     counts: torch.Tensor
-    """How many each row has, int64 `[rows]` on the CPU."""
+    """Number of states per row, int64 `[rows]` on the CPU."""
     are_there: torch.Tensor
     """The same as bool `[rows, most]` on the device."""
     lengths: torch.Tensor
@@ -72,8 +72,8 @@ class Table:
         """Lay states out.
 
         Args:
-            states: `[states, size]`, those that `slots` lists.
-            slots: Where they go.
+            states: `[states, size]`, those listed by `slots`.
+            slots: Their destinations.
             places: `slots.slots` on the device.
             pooling: What becomes of several states of one place: their mean, or the largest of each number.
         """

@@ -1,4 +1,4 @@
-"""The layers that GLiNER's heads are made of, their parts named as in a checkpoint."""
+"""The layers of GLiNER's heads, their parts named as in a checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WordLstm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Heads of attention, without a projection of what comes out."""
+    """Attention heads without an output projection."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         self._heads = heads
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Attend from `[rows, queries, size]` to `[rows, keys, size]` where `mask` `[rows, queries, keys]` is true."""
+        """Attend from `[rows, queries, size]` to `[rows, keys, size]` under `mask` `[rows, queries, keys]`."""
         projected = (self.query_layer(query), self.key_layer(key), self.value_layer(value))
         queries, keys, values = (states.unflatten(-1, (self._heads, -1)).transpose(1, 2) for states in projected)
         attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask[:, None])
@@ -80,14 +80,14 @@ class CrossAttentionBlock(nn.Module):
         self.v_proj = nn.Linear(size, size)
 
     def forward(self, states: torch.Tensor, others: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Run `[rows, tokens, size]`, looking at `[rows, others, size]`."""
+        """Run `[rows, tokens, size]`, attending to `[rows, others, size]`."""
         states = self.pre_norm(states)
         result: torch.Tensor = self.post_norm(states + self.cross_attn(states, others, self.v_proj(others), mask))
         return result
 
 
 class CrossFuser(nn.Module):
-    """Lets labels and words look at each other, by a schema such as `l2l-l2t-t2l`: from which to which."""
+    """Lets labels and words attend to each other, by a schema such as `l2l-l2t-t2l`: from which to which."""
 
     def __init__(self, size: int, heads: int, layers: int, schema: tuple[str, ...]) -> None:
         super().__init__()

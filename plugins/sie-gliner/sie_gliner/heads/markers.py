@@ -20,7 +20,7 @@ CONTEXTS = ("markerV1", "markerV2")
 class EndMarkers(nn.Module):
     """The span modes `marker` and `markerV0` to `markerV2`, and what represents the spans of models that score words.
 
-    After `fold` it holds the weights in the form in which they are multiplied.
+    After `fold` it holds the weights in the form of its products.
     """
 
     def __init__(self, mode: str, size: int, width: int) -> None:
@@ -58,7 +58,7 @@ class EndMarkers(nn.Module):
 
         Args:
             words: `[rows, words, size]`.
-            lengths: How many of them are there, `[rows]`.
+            lengths: Number of words of each row, `[rows]`.
             labels: `[rows, labels, size]`.
 
         Returns:
@@ -83,7 +83,7 @@ class EndMarkers(nn.Module):
         return joined if self.last is None else F.linear(joined.relu_(), self.last[0], self.last[1])
 
     def _ends(self, words: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give what a word brings as the first of a span, and as its last."""
+        """Return a word's contributions as the first word of a span, and as the last."""
         starts = self.of_start(self.project_start(words).relu_())
         ends = self.of_end(self.project_end(words).relu_())
         if self.of_context is not None:
@@ -91,14 +91,14 @@ class EndMarkers(nn.Module):
         return starts, ends
 
     def _context(self, words: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Give what each text brings to all its spans. Words that are not there are 0."""
+        """Return each text's contribution to all its spans. Words that are not there are 0."""
         if self._mode == "markerV1":
             return words.sum(dim=1) / lengths[:, None].to(words.dtype)
         context: torch.Tensor = self.project_context(words[torch.arange(len(words), device=words.device), lengths - 1])
         return context
 
     def _shifted(self, ends: torch.Tensor) -> list[torch.Tensor]:
-        """Give the ends of spans of one word, of two, and so on, at the places where they begin."""
+        """Return the end contributions for spans of one word, of two, and so on, at their first words."""
         length = ends.shape[1]
         padded = F.pad(ends, (0, 0, 0, self._width - 1))
         return [padded[:, width : width + length] for width in range(self._width)]

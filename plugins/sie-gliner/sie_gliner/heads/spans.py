@@ -1,6 +1,6 @@
 """Represents every span of a text by a vector: the span modes of GLiNER that do not go by a span's two ends.
 
-Words that are not there must be 0, as what lies beyond a text is.
+Missing words must be 0, like positions beyond a text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class QueryVectors(SpanVectors):
         self.project = nn.Sequential(nn.Linear(size, size), nn.ReLU())
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Give `[rows, words, width, size]`."""
+        """Compute `[rows, words, width, size]`."""
         found: torch.Tensor = self.project(words[:, :, None] * self.query_seg.T)
         return found
 
@@ -51,13 +51,13 @@ class MlpVectors(SpanVectors):
         self._width = width
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Give `[rows, words, width, size]`."""
+        """Compute `[rows, words, width, size]`."""
         found: torch.Tensor = self.mlp(words)
         return found.view(*words.shape[:2], self._width, words.shape[2]).relu_()
 
 
 class CatVectors(SpanVectors):
-    """The first word beside numbers for each width."""
+    """Concatenates the first word with a learned embedding per width."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class CatVectors(SpanVectors):
         self._width = width
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Give `[rows, words, width, size]`."""
+        """Compute `[rows, words, width, size]`."""
         shape = (*words.shape[:2], self._width, -1)
         # gliner views the parameter in the order of its numbers; that is not its transpose.
         numbers = self.query_seg.view(self._width, QUERY).expand(shape)
@@ -87,7 +87,7 @@ class ConvVectors(SpanVectors):
         self.project = nn.Sequential(nn.ReLU(), nn.Linear(size, size))
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Give `[rows, words, width, size]`."""
+        """Compute `[rows, words, width, size]`."""
         columns = words.transpose(1, 2)
         found = [self._of_width(columns, kernel) for kernel in range(1, self._width + 1)]
         vectors: torch.Tensor = self.project(torch.stack(found, dim=1).permute(0, 3, 1, 2))
@@ -116,7 +116,7 @@ class SharedConvVectors(SpanVectors):
         self.project = nn.Sequential(nn.ReLU(), nn.Linear(size, size))
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Give `[rows, words, width, size]`."""
+        """Compute `[rows, words, width, size]`."""
         columns, weight = words.transpose(1, 2), self.conv_weigth
         widths = range(1, weight.shape[2] + 1)
         found = [F.conv1d(F.pad(columns, (0, width - 1)), weight[:, :, :width]) for width in widths]

@@ -1,4 +1,4 @@
-"""Scores words, to begin a span of a label, to end one and to lie inside one; and finds the spans these make."""
+"""Scores words as the start, the end and the inside of a label's span, and finds the resulting spans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGIN, END, INSIDE = range(3)
 
 
 class WordScorer(nn.Module):
-    """An MLP over what a word brings, what a label brings, and the product of two projections of theirs.
+    """An MLP over projections of the word and of the label, and the product of two further projections.
 
     After `fold` its first layer is taken apart: the part of the word is computed once for all labels.
     """

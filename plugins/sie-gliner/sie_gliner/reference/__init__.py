@@ -1,1 +1,1 @@
-"""gliner itself, in an environment of its own, for `sie verify`."""
+"""gliner itself, in a separate environment, for `sie verify`."""

@@ -47,14 +47,14 @@ class GlinerProcess:
         self._answer("cannot load the checkpoint")
 
     def infer(self, texts: Sequence[str], labels: Sequence[str], options: Mapping[str, Any]) -> list[Any]:
-        """Give for each text its entities and its relations, as gliner does for the text alone.
+        """Return the entities and relations of each text, as gliner finds them for the text alone.
 
         Raises:
             NoReferenceError: It ended.
         """
         assert self._process.stdin is not None
         asked = {"texts": list(texts), "labels": list(labels), "options": dict(options)}
-        with suppress(BrokenPipeError):  # it ended, which shows where its answer is read
+        with suppress(BrokenPipeError):  # it ended, which appears when its answer is read
             print(json.dumps(asked), file=self._process.stdin, flush=True)
         found: list[Any] = self._answer("cannot answer")
         return found

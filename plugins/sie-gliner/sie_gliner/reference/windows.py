@@ -1,6 +1,6 @@
 """The reference of `sie verify`: gliner's own predictions on the text of each window, one at a time.
 
-gliner reads no text beyond one window: where windows lie, and how their answers become one, is the family's own.
+gliner reads no text beyond one window; windows and the merging of their answers are the family's own.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Load, say so, and answer until the input ends."""
+    """Load, report it, and answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
 

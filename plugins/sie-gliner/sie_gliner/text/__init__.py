@@ -1,1 +1,1 @@
-"""From items to rows: words, tokens, labels, windows. No tensor."""
+"""Converts items to rows: words, tokens, labels, windows. No tensor."""

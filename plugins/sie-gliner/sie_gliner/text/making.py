@@ -1,4 +1,4 @@
-"""Makes what turns items into rows for a checkpoint, and proves that its tokens are those of whole rows."""
+"""Makes the converter of items to rows for a checkpoint, and proves that its tokens equal those of whole rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sie_gliner.text.words import WordReader
 TOKENS_PER_WORD = 4
 """Tokens of a window per word, if neither tokenizer nor positions limit it."""
 LABELS_OF_A_REQUEST = 64
-"""Tokens that the labels of a request may have where they have an encoder, as a multiple of half a window."""
+"""Bound on the tokens of a request's labels if they have an encoder, as a multiple of half a window."""
 PROBE = ("Ada Lovelace wrote to Charles Babbage, 1843.", "Naïve café №7")
 PROBE_LABELS = ("person", "place of birth")
 JUDGED_LABELS = ("person", "place", "date")
 JUDGED = 5
-"""How many of `PROBE_TEXTS` half precision is judged by: each word and label of one gives logits."""
+"""Number of `PROBE_TEXTS` by which half precision is judged: each word and label of one gives logits."""
 
 
 def make_rows(
@@ -41,7 +41,7 @@ def make_rows(
     Args:
         context: The load.
         card: The checkpoint's files.
-        config: What it is.
+        config: The checkpoint's config.
         tokens: The tokenizer of texts.
         text_positions: Tokens that the encoder of texts has positions for; None for no limit.
         label_positions: The same of the encoder of labels.
@@ -108,8 +108,8 @@ def probe_rows(rows: RowMaker, context: LoadContext) -> list[Row]:
     """Make the rows of a first run, with the options of the profile.
 
     Raises:
-        ModelLoadError: `CONFIG`: the profile's options cannot be served, by the name of the option; or the tokenizer
-            makes other tokens of a word alone than of one in a text.
+        ModelLoadError: `CONFIG`: the profile's options cannot be served, naming the option; or the tokenizer splits a
+            word alone otherwise than in a text.
     """
     task = Task("extract", labels=PROBE_LABELS, options=profile_options(context))
     try:
@@ -122,7 +122,7 @@ def probe_rows(rows: RowMaker, context: LoadContext) -> list[Row]:
 
 
 def judged_rows(rows: RowMaker, context: LoadContext) -> list[Row]:
-    """Make the rows by which half precision is judged, with the options of the profile.
+    """Make the rows for judging half precision, with the options of the profile.
 
     Raises:
         ModelLoadError: `CONFIG`: the profile's options cannot be served, by the name of the option.
@@ -135,7 +135,7 @@ def judged_rows(rows: RowMaker, context: LoadContext) -> list[Row]:
 
 
 def _is_whole(rows: RowMaker, row: Row) -> bool:
-    """Whether the row, put together from the tokens of words, is the one its tokenizer makes of all of them at once."""
+    """Whether the row, assembled from the tokens of words, equals the tokenizer's result for all of them at once."""
     before = _prompt_words(rows, row)
     words = [row.text[start:end] for start, end in zip(row.starts, row.ends, strict=True)]
     encoding = rows.tokens.tokenizer.core.encode([*before, *words], is_pretokenized=True)

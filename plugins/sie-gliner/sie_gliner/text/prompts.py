@@ -1,4 +1,4 @@
-"""Labels as a GLiNER checkpoint takes them, checked: a prompt before the text, or rows for an encoder of their own."""
+"""Labels in the form of a GLiNER checkpoint, checked: a prompt before the text, or rows for a separate encoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Prompt:
     relations: Ids
     """The same of relation labels."""
     rows: tuple[Ids, ...] = ()
-    """The framed tokens of each label, where labels have an encoder."""
+    """The framed tokens of each label, if labels have an encoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Markers:
     """None if the model finds no relations."""
     separator: str
     reads_entity: bool = True
-    """Whether the state of the marker stands for a label, not that of the token after it."""
+    """Whether a label is represented by its marker's state, not by that of the token after it."""
     reads_relation: bool = True
 
 
@@ -98,13 +98,13 @@ class _Writing:
         return Prompt(ids, places, related)
 
     def _marked(self, marker: str, labels: Sequence[str], param: str, before: int) -> tuple[Ids, Ids]:
-        """Write labels, each behind a marker, and the separator; also give the place of each marker.
+        """Write labels, each after a marker, and the separator; also return the place of each marker.
 
         Args:
             marker: The word before each label.
             labels: What to write.
             param: The field they come from.
-            before: How many tokens stand before.
+            before: Number of tokens before.
         """
         marks = self._tokens.ids([marker])
         parts, places = [], []
@@ -179,7 +179,7 @@ def checked(tokens: Tokens, model: str, label: str, param: str, *, alone: bool =
 
 
 def refuse_long(model: str, label: str, param: str, tokens: int, most: int) -> None:
-    """Refuse a label that alone is too long.
+    """Refuse a label that is too long even without others.
 
     Raises:
         InvalidInput: It is.

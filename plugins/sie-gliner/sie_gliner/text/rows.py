@@ -1,4 +1,4 @@
-"""From items to rows: windows of a text behind the labels of its request. Runs on CPU threads."""
+"""Converts items to rows: windows of a text after the labels of its request. Runs on CPU threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Row:
     ids: Ids
     """int64 (tokens,), labels and special tokens included."""
     places: Ids
-    """int64 (tokens,): the number, from 1, of the word a token stands for; 0 for none."""
+    """int64 (tokens,): the number, from 1, of the word that a token represents; 0 for none."""
     prompt: Prompt
     prompt_begins: int
     """The place of the prompt's first token."""
@@ -49,13 +49,13 @@ class Row:
 
     @property
     def words(self) -> int:
-        """How many words the window has."""
+        """Number of words of the window."""
         return len(self.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one window holds."""
+    """Size of one window."""
 
     words: int
     """Words of text."""
@@ -105,7 +105,7 @@ class RowMaker:
             yield ((row(window), None if place else cut) for place, window in enumerate(windows))
 
     def _fitting(self, words: Words, room: int, where: str, task: Task) -> tuple[Words, Truncation | None]:
-        """Cut words that alone are longer than a window, as scripts without spaces have them."""
+        """Cut single words that are longer than a window, as in scripts without spaces."""
         if words.counts.max() <= room:
             return words, None
         tokens, counts = len(words.ids), np.minimum(words.counts, room)
@@ -149,7 +149,7 @@ class RowMaker:
         )
 
     def _places(self, counts: Ids) -> Ids:
-        """Number the tokens that stand for each word: the first, the last, or all of it."""
+        """Number the tokens that represent each word: its first, its last, or all."""
         numbers = np.repeat(np.arange(1, len(counts) + 1), counts)
         if self.pooling in {"mean", "max"}:
             return numbers

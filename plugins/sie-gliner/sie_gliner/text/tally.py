@@ -1,4 +1,4 @@
-"""Bounds how much one text may be answered with, where its length and its labels multiply."""
+"""Bounds the answer for one text, whose size is a product of its length and its labels."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ twice as many entities as words."""
 
 
 class Tally:
-    """Counts what the windows of one text have; they may be read on several threads.
+    """Counts the entities and relations of one text's windows; they may be read on several threads.
 
     Args:
-        where: The text, for who sent it.
+        where: Name of the text for the client.
     """
 
     def __init__(self, where: str) -> None:
@@ -35,7 +35,7 @@ class Tally:
         self._count("entities", window, count, "options.threshold", "leave out options.multi_label, ")
 
     def count_relations(self, window: int, count: int) -> None:
-        """Count as `count_entities` does; a relation begins where its head does."""
+        """Count as `count_entities` does; a relation begins at its head."""
         self._count("relations", window, count, "options.relation_threshold")
 
     def _count(self, what: str, window: int, count: int, param: str, remedy: str = "") -> None:

@@ -17,7 +17,7 @@ LABELS = "labels_tokenizer"
 
 
 def load_tokens(card: ModelCard, config: GlinerConfig) -> tuple[Tokens, GlinerConfig]:
-    """Load the tokenizer of texts; return with it the config, in which what follows from the tokenizer is filled in.
+    """Load the tokenizer of texts; return it with the config, completed by values that follow from the tokenizer.
 
     Raises:
         ModelLoadError: `CONFIG`, `CORRUPT`, `DEPENDENCY`: it cannot be used.
@@ -45,7 +45,7 @@ def _read(card: ModelCard, *, framed: bool = False) -> TextTokenizer:
     """Read the tokenizer of a folder; `framed` puts the start and end tokens around rows, if it has any."""
     try:
         tokenizer = load_tokenizer(card)
-        # gliner asks for both, since transformers 5 leaves them out where the files do not say.
+        # gliner asks for both, because transformers 5 leaves them out if the files do not say.
         flags = {f"add_{role}_token": True for role in ("bos", "eos") if framed and tokenizer.roles.get(role)}
         return tokenizer.framed(**flags) if flags else tokenizer
     except NotUnderstoodError as reason:
@@ -53,7 +53,7 @@ def _read(card: ModelCard, *, framed: bool = False) -> TextTokenizer:
 
 
 def _with_markers(tokenizer: TextTokenizer, config: GlinerConfig) -> GlinerConfig:
-    """Add the markers as gliner does for a config that does not say where they are."""
+    """Add the markers as gliner does for a config that does not state their ids."""
     added = [config.entity_marker, config.separator]
     added = [*added, config.relation_marker] if config.relations_layer else ["[FLERT]", *added]
     tokenizer.core.add_special_tokens(added)

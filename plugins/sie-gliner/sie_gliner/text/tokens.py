@@ -19,21 +19,21 @@ class Tokens:
 
     tokenizer: TextTokenizer
     special: Ids
-    """Tokens that mean something to the model and never come from what a client wrote, ascending."""
+    """Tokens that have a meaning for the model and never come from a client's text, ascending."""
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer, markers: Iterable[int] = ()) -> Tokens:
-        """Take a tokenizer; `markers` are special, whatever its files say of them."""
+        """Take a tokenizer; `markers` are special, whatever its files say."""
         known = {number for number, token in tokenizer.core.get_added_tokens_decoder().items() if token.special}
         return cls(tokenizer, np.array(sorted({*known, *markers} - {tokenizer.unknown, -1}), dtype=np.int64))
 
     @property
     def framing(self) -> int:
-        """How many special tokens every row gets."""
+        """Number of special tokens of every row."""
         return self.tokenizer.framing
 
     def words(self, words: Sequence[str]) -> tuple[Ids, Ids]:
-        """Tokenise words: the ids of all, and how many each has."""
+        """Tokenise words: return all ids, and their number per word."""
         encoding = self.tokenizer.core.encode(list(words), is_pretokenized=True, add_special_tokens=False)
         counts = np.bincount(np.array(encoding.word_ids, dtype=np.int64), minlength=len(words))
         return np.array(encoding.ids, dtype=np.int64), counts.astype(np.int64)
@@ -43,7 +43,7 @@ class Tokens:
         return self.words(words)[0]
 
     def label(self, label: str) -> Ids:
-        """Tokenise a label that is a row of its own, as a text: it is not split into words first."""
+        """Tokenise a label that is a separate row, as a text: it is not split into words first."""
         encoding = self.tokenizer.core.encode(label, add_special_tokens=False)
         return np.array(encoding.ids, dtype=np.int64)
 
@@ -52,10 +52,10 @@ class Tokens:
         return self.tokenizer.frame(np.concatenate(parts))
 
     def holds_special(self, ids: Ids) -> bool:
-        """Whether one of the ids would mean something else to the model than the text it came from."""
+        """Whether an id has another meaning for the model than the text it came from."""
         return bool(np.isin(ids, self.special).any())
 
     def plain(self, ids: Ids) -> Ids:
-        """Replace ids that would mean something else to the model by the unknown one."""
+        """Replace ids with another meaning for the model by the unknown one."""
         unknown = self.tokenizer.unknown
         return ids if unknown is None else np.where(np.isin(ids, self.special), unknown, ids)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Words `first` to `last` of a text, of which it owns `own_first` to `own_last`; ends are exclusive."""
+    """Words `first` to `last` of a text; the window owns `own_first` to `own_last`. Ends are exclusive."""
 
     first: int
     last: int
@@ -26,7 +26,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowSize:
-    """How much a window holds, and how many words it shares with the next one."""
+    """The size of a window, and the number of words it shares with the next one."""
 
     words: int
     tokens: int
@@ -50,7 +50,7 @@ def split(counts: NDArray[np.int64], size: WindowSize) -> list[Window]:
 
 
 def _bounds(sums: NDArray[np.int64], size: WindowSize) -> Iterator[tuple[int, int]]:
-    """Give first and last word of each window."""
+    """Return first and last word of each window."""
     words = len(sums) - 1
 
     def reach(first: int) -> int:

@@ -64,7 +64,7 @@ class WordReader:
         return Words(text, starts[seen], ends[seen], self._tokens.plain(ids), counts[seen])
 
     def split(self, text: str) -> list[Word]:
-        """Split a text into words, each with where it begins and ends in the text."""
+        """Split a text into words, each with its start and end in the text."""
         return list(self._split(text))
 
 

@@ -1,1 +1,1 @@
-"""The broker itself: one for this machine, and what its users may do."""
+"""The broker itself: a local one, and the permissions of its users."""

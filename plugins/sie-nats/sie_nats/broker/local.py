@@ -20,7 +20,7 @@ def local_broker(folder: Path, users: Sequence[Access]) -> LocalBroker:
     """Prepare a broker that keeps its files in a folder: its port, users and streams stay over restarts.
 
     Raises:
-        ValueError: There is no `nats-server` on this machine.
+        ValueError: No `nats-server` is installed on this machine.
     """
     beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     program = shutil.which("nats-server", path=beside)

@@ -16,14 +16,14 @@ INBOX = "_INBOX"
 
 
 def inbox_of(user: str | None) -> str:
-    """Name what every inbox of a user begins with, so that nobody else may read there."""
+    """Return the prefix of all inboxes of a user, so that nobody else may read there."""
     if not user or not all(part and not set(part) & set("*> \t\r\n") for part in user.split(".")):
         return INBOX
     return f"{INBOX}.{user}"
 
 
 def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
-    """Write what a user may publish and subscribe to.
+    """Write a user's permissions to publish and subscribe.
 
     Only users that declare a stream may create and change it. Its settings could make the broker store messages of any
     subject, or republish stored ones to any other.
@@ -48,7 +48,7 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
 
 
 def broker_config(plan: BrokerPlan) -> str:
-    """Write the broker's configuration, which is JSON as much as its own language."""
+    """Write the broker's configuration as JSON, which its own language includes."""
     users: list[dict[str, Any]] = [
         {"user": each.user, "password": plan.passwords[each.user], "permissions": permissions(each)}
         for each in plan.users

@@ -1,1 +1,1 @@
-"""GPUs: how many there are, how much memory is free, whether they work."""
+"""GPUs: their number, their free memory, their health."""

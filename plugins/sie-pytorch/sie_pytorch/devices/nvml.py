@@ -20,7 +20,7 @@ A larger difference means another device: a slice of a GPU (MIG) and the GPU its
 
 
 class DriverMemory:
-    """The memory of CUDA devices as the driver tells it. Its methods are called from any thread."""
+    """The memory of CUDA devices as the driver reports it. Its methods are called from any thread."""
 
     def __init__(self) -> None:
         self._handles: dict[int, Any] = {}
@@ -54,7 +54,7 @@ class DriverMemory:
 
             pynvml.nvmlInit()
         except Exception:
-            self._failed = True  # no driver library, or one that does not fit the driver: it will not come later
+            self._failed = True  # no driver library, or one that does not match the driver: that will not change
             raise
         failure: Exception = LookupError("NVML lists no such device")
         for by, address in _addresses(properties):

@@ -1,4 +1,4 @@
-"""CUDA and MPS devices. PyTorch is imported when a probe is asked, and only where such a device can be."""
+"""CUDA and MPS devices. PyTorch is imported at the first call of a probe, and only where such a device can exist."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CudaProbe:
         return DeviceMemory(max(0, total - free - kept), total, own)
 
     def free_caches(self, device: Device) -> None:
-        """Give the driver the blocks that PyTorch keeps."""
+        """Release PyTorch's cached blocks to the driver."""
         import torch
 
         with torch.cuda.device(device.index):
@@ -78,14 +78,14 @@ class MpsProbe:
             return []
 
     def memory(self, device: Device) -> DeviceMemory:
-        """Measure what the tensors of this process take, in bytes, of what Metal recommends to use."""
+        """Measure this process's tensors in bytes, of the memory that Metal recommends to use."""
         import torch
 
         own = torch.mps.current_allocated_memory()
         return DeviceMemory(own, torch.mps.recommended_max_memory(), own)
 
     def free_caches(self, device: Device) -> None:
-        """Give Metal the blocks that PyTorch keeps."""
+        """Release PyTorch's cached blocks to Metal."""
         import torch
 
         torch.mps.empty_cache()

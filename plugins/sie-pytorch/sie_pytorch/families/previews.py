@@ -104,7 +104,7 @@ def _facts(
 
 
 def _length(config: ModelConfig, card: ModelCard, stated: int | None = None) -> int | None:
-    """Tell how long texts may be: as the model's config, the modules' files or the tokenizer's say."""
+    """Return the limit on the length of texts, by the model's config, the modules' files or the tokenizer."""
     limit = _size(_read(card, "tokenizer_config.json"), ("model_max_length",))
     return config.max_sequence_length or stated or (None if limit is None or limit >= UNLIMITED else limit)
 
@@ -122,7 +122,7 @@ def _after(steps: Iterable[HeadSettings], size: int | None) -> int | None:
 
 
 def _rows(projection: ProjectionSettings) -> int | None:
-    """Read how many numbers a layer gives from the header of its safetensors file; a pickle has none."""
+    """Read the output size of a layer from the header of its safetensors file; a pickle has none."""
     if projection.pinned is not None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Forward passes of transformer text models over packed sequences. The names below are public, and these alone.
+"""Forward passes of transformer text models over packed sequences. Only the names below are public.
 
 `build_runner` builds what serves a model; a runner of your own follows `Runner`, or `LoraRunner`, and is registered for
 `INTERFACE`. Names are imported on first use: a plugin module that asks for `INTERFACE` loads no torch.

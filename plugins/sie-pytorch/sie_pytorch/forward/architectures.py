@@ -67,7 +67,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """How the layers of a model type are built. Names are dotted; `layers` is below the model, others below a layer."""
+    """The structure of a model type's layers. Names are dotted; `layers` is below the model, others below a layer."""
 
     layers: str
     joined: tuple[str, ...]
@@ -270,7 +270,7 @@ ARCHITECTURES = {
     "xlm-roberta-xl": Architecture(classifier=True),
     "xmod": Architecture(),
 }
-"""By transformers' `model_type`. `new` is GTE's, read as `gte`."""
+"""Keyed by transformers' `model_type`. `new` is GTE's, read as `gte`."""
 
 DESCRIBED = frozenset(model_type for model_type, each in ARCHITECTURES.items() if each.layers is not None)
 """The model types whose layers a row describes."""

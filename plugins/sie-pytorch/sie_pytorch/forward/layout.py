@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from sie_pytorch.forward.transfers import Transfers
 
 WINDOW_BLOCK = 128
-"""Least number of queries a windowed sequence is cut into; a block looks at its own keys and a window on each side."""
+"""Least number of queries per block of a windowed sequence; a block sees its own keys and a window on each side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` adjacent sequences of `length` tokens each, the first token of which is number `start`."""
+    """`count` adjacent sequences of `length` tokens each; `start` is the index of their first token."""
 
     start: int
     count: int
@@ -32,8 +32,8 @@ class Run:
 def runs_of(cu_seqlens: torch.Tensor) -> tuple[Run, ...]:
     """Join adjacent sequences of equal length, so that each attention call takes as many as it can.
 
-    On a CPU one call over 32 sequences of 16 tokens takes half the time of 32 calls; padding unequal ones up would
-    lose what this gains.
+    On a CPU one call over 32 sequences of 16 tokens takes half the time of 32 calls; padding unequal ones would lose
+    that gain.
 
     Raises:
         ValueError: A sequence is empty.
@@ -52,7 +52,7 @@ def runs_of(cu_seqlens: torch.Tensor) -> tuple[Run, ...]:
 
 
 def seen_tokens(cu_seqlens: torch.Tensor, key_lengths: torch.Tensor) -> torch.Tensor:
-    """Say of each token whether its sequence attends to it: bool `[total_tokens]`; see `Runner.forward`."""
+    """Return whether each token is a key: bool `[total_tokens]`; see `Runner.forward`."""
     lengths = cu_seqlens.diff()
     places = torch.arange(int(cu_seqlens[-1])) - cu_seqlens[:-1].repeat_interleave(lengths)
     return places < key_lengths.repeat_interleave(lengths)
@@ -99,7 +99,7 @@ class PackedLayout:
 
     runs: tuple[Run, ...]
     eager: bool = False
-    """Whether attention is spelled out instead of PyTorch's fused function."""
+    """Whether attention runs as separate products and a softmax instead of PyTorch's fused function."""
     seen: tuple[torch.Tensor | None, ...] | None = None
     """Masks of visible keys for each run, bool `[count, 1, 1, length]`; None if all are visible."""
     calls: int = 0

@@ -17,11 +17,11 @@ from sie_pytorch.forward.protocol import LoraRunner, LowRank, LowRankPacker, Run
 from sie_pytorch.forward.transfers import Transfers
 
 BOUND = "original_max_position_embeddings"
-"""The RoPE parameter that says how long a sequence may be for the first set of frequencies."""
+"""The RoPE parameter with the longest sequence for the first set of frequencies."""
 
 
 def longrope_parameters(model: Any) -> dict[str, Any] | None:
-    """Give the RoPE parameters of a model with two sets of frequencies; None for any other."""
+    """Return the RoPE parameters of a model with two sets of frequencies; None for any other."""
     found = (rope for rope in rope_parameters(model.config) if rope.get("rope_type") == "longrope" and rope.get(BOUND))
     return next(found, None)
 
@@ -46,7 +46,7 @@ def by_length(runner: Runner, rope: Mapping[str, Any], device: torch.device) -> 
     Args:
         runner: Runs each part.
         rope: The model's RoPE parameters, which the proof at load changes for a while.
-        device: Where `runner` runs.
+        device: Device of `runner`.
     """
     kind = _LoraLongropeRunner if isinstance(runner, LoraRunner) else _LongropeRunner
     return kind(runner, rope, Transfers(device))
@@ -106,7 +106,7 @@ class _LoraLongropeRunner(_LongropeRunner):
         return shapes
 
     def pack_low_rank(self, low_rank: LowRank) -> int:
-        """Have the runner pack factors where it does."""
+        """Have the runner pack factors if it does so."""
         return self._runner.pack_low_rank(low_rank) if isinstance(self._runner, LowRankPacker) else 0
 
 

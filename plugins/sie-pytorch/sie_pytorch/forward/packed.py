@@ -78,11 +78,11 @@ AttentionInterface.register(ATTENTION, packed_attention)
 
 
 LayOut = Callable[[torch.Tensor, torch.Tensor | None], AttentionLayout]
-"""From `cu_seqlens` and `key_lengths` of a batch, on the CPU, to what attends within its sequences."""
+"""Maps `cu_seqlens` and `key_lengths` of a batch, on the CPU, to the attention within its sequences."""
 
 
 class PackedRunner(DrivenModel):
-    """Drives a transformers model over sequences that lie one after another in one row."""
+    """Drives a transformers model over sequences that are concatenated in one row."""
 
     def __init__(self, context: RunnerContext, lay_out: LayOut | None = None) -> None:
         """Switch the model over to packed attention.

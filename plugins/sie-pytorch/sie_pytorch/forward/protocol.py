@@ -1,4 +1,4 @@
-"""The interface `sie.runner/2`: a transformer's forward pass over concatenated sequences, and what it is made from."""
+"""The interface `sie.runner/2`: a transformer's forward pass over concatenated sequences, and its inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Factors:
 class LowRank:
     """One LoRA adapter: factors by the dotted name of the linear layer they are for, below the base model.
 
-    All sequences of a batch use the same one. A runner may keep what it derives from it while the object lives.
+    All sequences of a batch use the same one. A runner may keep values derived from it while the object lives.
     """
 
     factors: Mapping[str, Factors]
@@ -80,14 +80,14 @@ class RunnerContext:
 
 
 def weight_bytes(module: torch.nn.Module) -> int:
-    """Add up what the parameters and buffers of `module` take."""
+    """Add up the bytes of the parameters and buffers of `module`."""
     return sum(weight.nbytes for weight in (*module.parameters(), *module.buffers()))
 
 
 class RunnerUnfitError(Exception):
     """A runner cannot serve this model; the message, which an operator reads, says why. The next runner is tried.
 
-    A runner that was asked for by name (`attention_backend`) and cannot run at all raises `ModelLoadError` instead.
+    A runner that was requested by name (`attention_backend`) and cannot run at all raises `ModelLoadError` instead.
     """
 
 
@@ -155,8 +155,8 @@ class LoraRunner(Runner, Protocol):
             positions: As there.
             segment_ids: As there.
             cu_seqlens: As there.
-            low_rank: Added to the weights it names for this batch; None adds nothing. Its names and shapes are those
-                of `linear_shapes`.
+            low_rank: Added to the weights it names for this batch; None adds nothing. Its names and shapes match
+                `linear_shapes`.
             key_lengths: As there.
         """
         ...
@@ -164,7 +164,7 @@ class LoraRunner(Runner, Protocol):
 
 @runtime_checkable
 class LowRankPacker(Protocol):
-    """A runner that keeps low-rank factors in a form of its own."""
+    """A runner that keeps its own copy of low-rank factors."""
 
     def pack_low_rank(self, low_rank: LowRank) -> int:
         """Bring the factors into that form ahead of the first batch with them.
@@ -179,7 +179,7 @@ class LowRankPacker(Protocol):
 
 @runtime_checkable
 class NotedRunner(Protocol):
-    """A runner with facts of its own that an operator should know."""
+    """A runner with notes for operators."""
 
     @property
     def notes(self) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ FEW = 4
 
 
 def shares(lengths: Sequence[int], threads: int, enough: int = ENOUGH) -> list[list[int]]:
-    """Give the numbers of the sequences of each share, shortest first, of about equally many tokens.
+    """Return the indices of the sequences of each share, shortest first, with about equal numbers of tokens.
 
     There are as many shares for one thread as for another. A few sequences are one share, computed by all threads
     together: several would leave a thread without work.

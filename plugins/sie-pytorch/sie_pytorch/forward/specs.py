@@ -39,7 +39,7 @@ RUNNERS = (
 """For CPUs the encoder loop and DeBERTa, on prepacked weights; transformers' own model classes over concatenated
 sequences.
 
-The padded runner is what is left, with this row and without.
+The padded runner is the fallback, with or without this row.
 """
 
 

@@ -25,7 +25,7 @@ class HostCopy:
         """Wait until it is complete.
 
         Raises:
-            DeviceLost: It never will be: what the device did asynchronously shows here.
+            DeviceLost: The device failed; asynchronous errors appear here.
         """
         if self.done is not None:
             with device_errors():
@@ -35,7 +35,7 @@ class HostCopy:
         """Return the result once it is complete, contiguous; of floating point numbers always in float32.
 
         Raises:
-            DeviceLost: It never will be: what the device did asynchronously shows here.
+            DeviceLost: The device failed; asynchronous errors appear here.
         """
         self.land()
         tensor = self.tensor.float() if self.tensor.is_floating_point() else self.tensor
@@ -47,8 +47,8 @@ class HostCopy:
 class Transfers:
     """Copies to and from one device.
 
-    With CUDA they go through pinned memory, one stream a direction, so that a batch's inputs arrive and the results of
-    the one before leave while the device computes. Elsewhere they are plain copies.
+    With CUDA they go through pinned memory, one stream per direction. So a batch's inputs arrive and the previous
+    results leave while the device computes. Elsewhere they are plain copies.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -57,7 +57,7 @@ class Transfers:
         self._streams = (_stream(device), _stream(device)) if device.type == "cuda" else None
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
-        """Copy arrays of one dtype to the device in one transfer; what is computed next there finds them complete."""
+        """Copy arrays of one dtype to the device in one transfer; later computations there see them complete."""
         joined = torch.from_numpy(np.concatenate(arrays))
         if self._streams is None:
             joined = joined.to(self.device)
@@ -70,7 +70,7 @@ class Transfers:
         return list(torch.split(joined, [len(array) for array in arrays]))
 
     def download(self, result: torch.Tensor) -> HostCopy:
-        """Begin to copy `result`, as it will be once what was computed so far is done."""
+        """Begin to copy `result`, as it is once all work queued so far is done."""
         if self._streams is None:
             return HostCopy(result.cpu(), None)
         stream = self._streams[1]

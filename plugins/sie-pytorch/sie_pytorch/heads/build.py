@@ -1,4 +1,4 @@
-"""From a recipe to what makes its heads: every kind of head that checkpoints' files ask for."""
+"""Turns a recipe into the makers of its heads: every kind of head that checkpoints' files ask for."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sie_pytorch.heads.vectors.multivector import MultivectorHead
 
 
 def head_makers(recipe: Recipe) -> list[HeadMaker]:
-    """List what makes the heads of a recipe, for `compose`. Each raises `ModelLoadError` where its weights do not fit.
+    """List what makes the heads of a recipe, for `compose`. Each raises `ModelLoadError` if its weights do not fit.
 
     Args:
-        recipe: What the files say.
+        recipe: The files' recipe.
     """
     makers: list[HeadMaker] = []
     if recipe.pooling is not None:

@@ -1,6 +1,6 @@
-"""From the flat states of a packed batch to one vector a sequence.
+"""Pools the flat states of a packed batch to one vector per sequence.
 
-The definitions are those of `Pooling` of sentence-transformers 6; sums are taken in float32.
+The definitions follow `Pooling` of sentence-transformers 6; sums are in float32.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Spans:
     places: torch.Tensor
     """`[tokens]`: the place of each in its sequence, from 0, excluded tokens counted."""
     offsets: torch.Tensor
-    """`[sequences]`: where each sequence starts in `rows`."""
+    """`[sequences]`: start of each sequence in `rows`."""
     lengths: torch.Tensor
-    """`[sequences]`: how many rows it has; 0 if its tokens are all excluded."""
+    """`[sequences]`: number of its rows; 0 if its tokens are all excluded."""
     firsts: torch.Tensor
     """`[sequences]`: the flat state of its first token that is not excluded, or of its first one."""
     lasts: torch.Tensor
@@ -48,8 +48,8 @@ def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload, lasts: Index 
     """Lay out the spans of a batch.
 
     Args:
-        cu_seqlens: `[sequences + 1]`: where each sequence starts, the number of all tokens last.
-        excluded: `[sequences]`: how many leading tokens of each do not count.
+        cu_seqlens: `[sequences + 1]`: start of each sequence, and the number of all tokens last.
+        excluded: `[sequences]`: number of leading tokens that do not count.
         upload: Called once, with all that the device needs.
         lasts: `[sequences]`: the flat place of the last token of each that counts; None for the last of all.
     """
@@ -68,9 +68,9 @@ def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload, lasts: Index 
 
 
 def last_others(ids: Index, cu_seqlens: Index, padding: int) -> Index:
-    """Find the flat place of the last token of each sequence that is not `padding`; of one of nothing else, its first.
+    """Return the index of each sequence's last non-padding token (its first if all are padding).
 
-    Classes that classify a decoder's last state read it there, whether padding was put in or spelled out by a text.
+    Classes that classify a decoder's last state read it there, whether padding was added or spelled out by a text.
     """
     lasts = cu_seqlens[1:] - 1
     for number in np.flatnonzero(ids[lasts] == padding):
@@ -103,7 +103,7 @@ def _last(states: torch.Tensor, spans: Spans) -> torch.Tensor:
 
 
 def _max(states: torch.Tensor, spans: Spans) -> torch.Tensor:
-    # The largest of a bag passes over NaN: a sum beside it does not.
+    # The maximum of an embedding bag ignores NaN; an added sum does not.
     return _bags(states, spans, "max") + 0.0 * _bags(states, spans, "sum")
 
 

@@ -20,7 +20,7 @@ from sie_core.contracts import ItemOutput, ModelCard, OutputType, Task
 from sie_pytorch.heads.pooling import Upload
 
 Output = OutputType | Literal["classifications", "score"]
-"""The field of an `ItemOutput` that a head fills: vectors are those of `encode`, classifications those of `extract`."""
+"""The field of an `ItemOutput` that a head fills: vectors for `encode`, classifications for `extract`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class HeadContext:
     """The inputs for making a head, available once the runner of its states is."""
 
     card: ModelCard
-    """The facts of the checkpoint; its files lie in `card.path`."""
+    """The facts of the checkpoint; its files are in `card.path`."""
     tokenizer: TextTokenizer
     """Says which tokens count."""
     hidden_size: int
     """Size of the states."""
     precision: str
-    """`float32`, `bfloat16` or `float16`: what the transformer computes in. Small heads compute in float32."""
+    """Precision of the transformer: `float32`, `bfloat16` or `float16`. Small heads compute in float32."""
     device: torch.device
     """The device of the states, and of the head's weights."""
 
@@ -57,7 +57,7 @@ class Head(Protocol):
     """Notes for operators; they join `ModelFacts.notes`."""
 
     def choose(self, task: Task) -> Hashable:
-        """Read what a request may change of `compute`: its part of the inference key. None: nothing.
+        """Read the options of a request that change `compute`: its part of the inference key. None: nothing.
 
         Raises:
             InvalidInput: An option does not suit it.
@@ -74,7 +74,7 @@ class Head(Protocol):
 
         Args:
             states: `[total_tokens, hidden]`, in the transformer's precision.
-            layout: What `lay_out` made of the batch.
+            layout: The result of `lay_out` for the batch.
             choice: What `choose` read; the same for all of the batch.
         """
 
@@ -86,5 +86,7 @@ class Head(Protocol):
 
 
 HeadMaker = Callable[[HeadContext], Head]
-"""Makes a head: a class that takes a `HeadContext`, or a function. It raises `ModelLoadError` where weights are missing
-or do not fit."""
+"""Makes a head: a class that takes a `HeadContext`, or a function.
+
+It raises `ModelLoadError` if weights are missing or do not fit.
+"""

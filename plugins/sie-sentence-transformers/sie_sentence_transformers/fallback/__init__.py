@@ -1,1 +1,1 @@
-"""Checkpoints that sentence-transformers alone understands, served by it."""
+"""Serves checkpoints that only sentence-transformers understands."""

@@ -1,6 +1,6 @@
-"""The family `sentence-transformers`: whatever that library loads as a dense encoder, padded, on its own terms.
+"""The family `sentence-transformers`: any dense encoder that the library loads, padded.
 
-It calls public methods of the library only, and its facts say that it is a fallback.
+It calls only public methods of the library, and its facts say that it is a fallback.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SentenceTransformersEncoder(Adapter):
         self._counter = TokenCounter(model)
         try:
             self._counter.count(TRIAL, "", None, None)
-        except Exception as error:  # Rust's errors have no class of their own
+        except Exception as error:  # Rust's errors have no specific class
             raise broken_tokenizer(card, error) from error
         last = type(model[-1]).__name__
         self._ends_in_unit_length = last == "Normalize" and model.truncate_dim is None
@@ -117,7 +117,7 @@ class SentenceTransformersEncoder(Adapter):
             yield Unit(index, max(1, counted.kept), call, text, counted.kept, truncated, getsizeof(text))
 
     def passed_over(self, task: Task) -> tuple[str, ...]:
-        """Name `input_type` where no prompt is of that role."""
+        """Name `input_type` if no prompt is of that role."""
         return self._prompts.passed_over(task)
 
     def run(self, units: Sequence[Unit]) -> NDArray[np.float32]:
@@ -158,7 +158,7 @@ class SentenceTransformersEncoder(Adapter):
         return vectors
 
     def _prove(self) -> str | None:
-        """Find out whether batches may be padded and how short a text may be; say why texts are encoded alone.
+        """Find out whether batches may be padded and how short a text may be; describe why texts are encoded alone.
 
         Raises:
             ModelLoadError: `CONFIG`: a text has other vectors each time.
@@ -176,7 +176,7 @@ class SentenceTransformersEncoder(Adapter):
         return reasons[0] if reasons else None
 
     def finish(self, units: Sequence[Unit], raw: NDArray[np.float32]) -> Sequence[ItemOutput]:
-        """Hand each unit its row; all rows lie in one array that nothing else holds."""
+        """Give each unit its row; all rows share an array that nothing else holds."""
         call = units[0].key
         assert isinstance(call, Call)
         unit_length = call.normalize or self._ends_in_unit_length
@@ -253,7 +253,7 @@ def load(context: LoadContext) -> Adapter:
             raise ModelLoadError("CONFIG", f"{context.model.id}: {error}.") from error
         except ModelLoadError:
             raise
-        except Exception as error:  # Rust's errors have no class of their own
+        except Exception as error:  # Rust's errors have no specific class
             raise broken_tokenizer(card, error) from error
         if tokenizer_note:
             told = {**told, "tokenizer": tokenizer_note}
@@ -263,7 +263,7 @@ def load(context: LoadContext) -> Adapter:
 
 
 def _without_vector(name: str, card: ModelCard) -> ModelLoadError:
-    """Say that none of the modules makes one vector of a text's states."""
+    """Make the error for modules of which none gives one vector per text."""
     kinds = " → ".join(module.kind for module in card.modules)
     return ModelLoadError(
         "CONFIG",

@@ -51,5 +51,5 @@ def _unserved(card: ModelCard) -> str | None:
 
 
 def preview_fallback(card: ModelCard, config: ModelConfig) -> ModelFacts:
-    """Preview a model: what size its vectors have, the library tells."""
+    """Preview a model; only the library knows the size of its vectors."""
     return ModelFacts(outputs=("dense",), max_sequence_length=config.max_sequence_length)

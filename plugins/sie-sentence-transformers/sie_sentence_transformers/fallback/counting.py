@@ -1,4 +1,4 @@
-"""How many tokens sentence-transformers makes of a text, and how many of them it keeps.
+"""Counts sentence-transformers' tokens of a text, and the tokens it keeps.
 
 It asks the library's own input module, in a copy: tokenisers of transformers change while they work, and the device's
 thread uses the original.
@@ -38,9 +38,9 @@ class TokenCounter:
         self._module = copy.deepcopy(original, {id(weight): weight for weight in weights})
         self.max_length = token_limit(model)
         if self.max_length is not None:
-            self._module.max_seq_length = UNLIMITED  # else some modules cut before anyone can count
+            self._module.max_seq_length = UNLIMITED  # otherwise some modules cut before tokens can be counted
         self.takes_length = takes_length(model)
-        """Whether a call may ask for a length of its own."""
+        """Whether a call may set its own length."""
         self._by_task = {task: getattr(original, f"{task}_length", None) for task in ("query", "document")}
         self.cuts_start = getattr(getattr(original, "tokenizer", None), "truncation_side", "right") == "left"
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Has sentence-transformers load a model, from local safetensors alone, and sets how long its texts may be."""
+"""Has sentence-transformers load a model, only from local safetensors, and limits the length of its texts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def heed_own_code(context: LoadContext, card: ModelCard) -> dict[str, str]:
 
 
 def load_model(context: LoadContext, folder: str) -> Any:
-    """Load from local safetensors alone."""
+    """Load only local safetensors."""
     from sentence_transformers import SentenceTransformer
 
     disable_progress_bars()

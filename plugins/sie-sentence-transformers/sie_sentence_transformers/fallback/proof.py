@@ -1,6 +1,6 @@
 """Proof at load of what sentence-transformers loaded: that its weights are the files', and its texts do not touch.
 
-It calls public methods of the library alone.
+It calls only public methods of the library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHORTEST = 16
 """Letters, and words of one letter, that are tried one after another to find the shortest text that a model takes."""
 
 Encode = Callable[[Sequence[str]], torch.Tensor]
-"""From texts, encoded in one batch, to vectors `[texts, dims]`."""
+"""Encodes texts in one batch to vectors `[texts, dims]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class FoundOut:
 
 
 def transformers_of(model: Any) -> Iterator[Any]:
-    """Give the transformers models among the modules of a `SentenceTransformer`, each as a whole."""
+    """Yield the transformers models among the modules of a `SentenceTransformer`, each as a whole."""
     inner: tuple[str, ...] = ()
     for name, module in model.named_modules():
         if isinstance(module, PreTrainedModel) and not name.startswith(inner):
@@ -51,7 +51,7 @@ def transformers_of(model: Any) -> Iterator[Any]:
 
 
 def require_all_weights(model: Any, card: ModelCard) -> None:
-    """Refuse transformers models of which weights are not in the files: they were started at random.
+    """Refuse transformers models with weights missing in the files: these were initialised at random.
 
     Raises:
         ModelLoadError: `CORRUPT`, naming some; `CONFIG`: its positions are not those its config names.
@@ -92,7 +92,7 @@ def positions_of(model: Any) -> int | None:
 
 
 def probe_texts(model: Any) -> list[str]:
-    """Write texts of very different lengths, of words that the model knows: tables of words know no others."""
+    """Write texts of very different lengths, of words that the model knows: a table of words knows no others."""
     tokenizer: Any = getattr(model[0], "tokenizer", None)
     knows_any = not hasattr(tokenizer, "get_vocab") or isinstance(tokenizer, PreTrainedTokenizerBase)
     vocabulary = [] if knows_any else [str(word) for word in tokenizer.get_vocab()]
@@ -102,7 +102,7 @@ def probe_texts(model: Any) -> list[str]:
 
 
 def find_out(texts: Sequence[str], encode: Encode, count: Callable[[str], int]) -> FoundOut:
-    """Encode texts alone, twice, and together.
+    """Encode texts one by one, twice, and together.
 
     Args:
         texts: Of different lengths.
@@ -149,7 +149,7 @@ def _shortest_text(encode: Encode) -> str:
         for text in ("a" * length, " ".join("a" * length)):  # a tokenizer may make one token of any word
             try:
                 encode([text])
-            except KeyError:  # a module finds not what it works on, whatever the text
+            except KeyError:  # a module does not find its input, whatever the text
                 raise
             except Exception as fault:  # a class may fail on a short text in any way
                 _reraise(fault)
@@ -163,7 +163,7 @@ def _shortest_text(encode: Encode) -> str:
 
 
 def _reraise(fault: Exception) -> None:
-    """Raise again what is the device's fault, or was worded by us."""
+    """Raise again errors of the device, or our own."""
     worded = isinstance(fault, (InferenceError, ModelLoadError, OutOfDeviceMemory, DeviceLost))
     if worded or device_fault(fault) is not None:
         raise fault

@@ -49,7 +49,7 @@ class TokenLayers(ReferenceModel):
         """Load the encoder and the layers.
 
         Raises:
-            NoReferenceError: There are none.
+            NoReferenceError: There are no such layers.
         """
         refuse_fallback(served)
         assert context.card is not None
@@ -62,7 +62,7 @@ class TokenLayers(ReferenceModel):
         return cls(library, layers)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Weigh and project the tokens of each text by itself.
+        """Weight and project the tokens of each text separately.
 
         Raises:
             NoReferenceError: The profile has an option that is not written out here.
@@ -81,7 +81,7 @@ class TokenLayers(ReferenceModel):
         if "sparse" in self._layers:
             output.sparse = sparse_of(self._weights(ids, states))
         if "multivector" in self._layers:
-            # The first token stands for the whole text and has no vector of its own.
+            # The first token stands for the whole text and has no separate vector.
             projected = self._project("multivector", states[1:])
             output.multivector = (projected / np.linalg.norm(projected, axis=1, keepdims=True)).astype(np.float32)
         return output

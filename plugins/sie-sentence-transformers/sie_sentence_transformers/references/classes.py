@@ -42,7 +42,7 @@ class Classes(ReferenceModel):
         return cls(pipeline, served.max_sequence_length)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Classify each text by itself; all classes, as the pipeline orders them.
+        """Classify each text separately; all classes, in the pipeline's order.
 
         Raises:
             NoReferenceError: The profile has an option that the pipeline does not do.

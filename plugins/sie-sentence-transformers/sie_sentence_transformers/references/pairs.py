@@ -1,6 +1,6 @@
 """Scores of pairs by sentence-transformers' CrossEncoder, and labels by transformers' zero-shot pipeline.
 
-A pair that a template writes out goes through transformers' own class as one text, without either.
+A pair written as one text by a template goes through transformers' own class, without either.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Pairs(ReferenceModel):
         return cls(context, served)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Score or classify each text by itself.
+        """Score or classify each text separately.
 
         Raises:
             NoReferenceError: The profile has an option that the libraries do not do.
@@ -75,7 +75,7 @@ class Pairs(ReferenceModel):
         return [ItemOutput(score=float(score)) for score in scores]
 
     def _template(self, task: Task) -> tuple[str | None, str]:
-        """Find the text a pair becomes where no file of the model says: the profile's, or Qwen3-Reranker's own."""
+        """Find the template of a pair if no file of the model has one: the profile's, or Qwen3-Reranker's own."""
         given, instruction = task.options.get("template"), task.instruction or task.options.get("default_instruction")
         if given is None and self._is_plain_language_model and self._card.model_type == "qwen3":
             return QWEN3_RERANKER, instruction or QWEN3_INSTRUCTION

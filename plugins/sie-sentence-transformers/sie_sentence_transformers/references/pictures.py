@@ -57,7 +57,7 @@ class Pictures(ReferenceModel):
         return cls(Layout(context, served) if context.card.modules else Plain(context))
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Encode each text or picture by itself.
+        """Encode each text or picture separately.
 
         Raises:
             NoReferenceError: The profile has an option that the library does not do.
@@ -69,7 +69,7 @@ class Pictures(ReferenceModel):
         return [ItemOutput(dense=vector) for vector in vectors]
 
     def similarity(self, query: ItemOutput, document: ItemOutput) -> float | None:
-        """Compare two vectors as sentence-transformers does; transformers compares none."""
+        """Compare two vectors as sentence-transformers does; transformers has no similarity."""
         return self._library.similarity(np.asarray(query.dense), np.asarray(document.dense))
 
     def _vector(self, item: Item, task: Task) -> Vector:

@@ -1,4 +1,4 @@
-"""Vectors looked up by token: by sentence-transformers' `StaticEmbedding`, and by model2vec of its own files."""
+"""Vectors looked up by token: by sentence-transformers' `StaticEmbedding`, and by model2vec from its own files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sie_sentence_transformers.references.words import refuse_options, words_of
 LENGTHS = ("max_seq_length", "query_max_length")
 OPTIONS = frozenset({"query_template", "doc_template", "default_instruction", "normalize", *LENGTHS})
 WHOLE = 10**6
-"""As the characters of a token, of which model2vec cuts a text to as many as it takes tokens: nothing is cut so."""
+"""Characters per token, by which model2vec cuts a text before tokenising: so large that nothing is cut."""
 
 
 class StaticEmbeddings(Vectors):
@@ -45,7 +45,7 @@ class StaticEmbeddings(Vectors):
         return cls(library.float(), served.max_sequence_length)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Encode each text by itself.
+        """Encode each text separately.
 
         Raises:
             NoReferenceError: The profile has an option that the library does not do.
@@ -87,7 +87,7 @@ class Model2Vec(ReferenceModel):
         return cls(library, served.max_sequence_length, said or "cosine")
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Encode each text by itself.
+        """Encode each text separately.
 
         Raises:
             NoReferenceError: The profile has an option that the library does not do.
@@ -101,13 +101,13 @@ class Model2Vec(ReferenceModel):
         return [ItemOutput(dense=row[: task.dimensions]) for row in rows]
 
     def similarity(self, query: ItemOutput, document: ItemOutput) -> float:
-        """Compare two vectors by what the files say, or by their cosine."""
+        """Compare two vectors by the files' similarity, or by their cosine."""
         vectors = (torch.from_numpy(np.asarray(each.dense))[None] for each in (query, document))
         return float(self._compared(*vectors)[0])
 
 
 def _recipe(context: LoadContext) -> StaticRecipe:
-    """Read what the files say.
+    """Read the files' facts.
 
     Raises:
         NoReferenceError: They are of no table of dense vectors.

@@ -60,7 +60,7 @@ def open_library(
         trust_remote_code: Whether code that comes with the weights may run.
 
     Raises:
-        NoReferenceError: The weights name a class of their own, which is ignored.
+        NoReferenceError: The weights name their own class, which is ignored.
     """
     refuse_other_class(served)
     assert context.card is not None
@@ -87,7 +87,7 @@ class Vectors(ReferenceModel):
 
     @classmethod
     def load(cls, context: LoadContext, served: ModelInfo) -> Vectors:
-        """Load the encoder the card speaks of.
+        """Load the encoder that the card describes.
 
         Raises:
             NoReferenceError: The library serves the model, or cannot load it.
@@ -100,7 +100,7 @@ class Vectors(ReferenceModel):
         return cls(library, kind)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:
-        """Encode each text by itself.
+        """Encode each text separately.
 
         Raises:
             NoReferenceError: The profile has an option that the library does not do.
@@ -123,7 +123,7 @@ class Vectors(ReferenceModel):
         return [ItemOutput(multivector=np.asarray(each)) for each in vectors]
 
     def similarity(self, query: ItemOutput, document: ItemOutput) -> float:
-        """Compare two vectors by what the model's files say, or the library's own default."""
+        """Compare two vectors by the similarity of the model's files, or the library's default."""
         one, other = (self._tensor(each) for each in (query, document))
         return float(self._library.similarity(one, other)[0, 0])
 
@@ -156,7 +156,7 @@ class Vectors(ReferenceModel):
 
 
 def kind_of(card: ModelCard) -> Compared:
-    """Say which encoder of the library the files are of."""
+    """Name the library's class of encoder for the files."""
     said = card.sentence_transformers.get("model_type")
     types = " ".join(module.type for module in card.modules)
     saved = card.architectures[0] if card.architectures and not card.modules else ""

@@ -21,7 +21,7 @@ class Words:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Give them as `encode` takes them."""
+        """Return them as arguments of `encode`."""
         lengths = {} if self.max_length is None else {"processing_kwargs": {"text": {"max_length": self.max_length}}}
         return {"prompt": self.prompt, **lengths}
 
@@ -45,8 +45,8 @@ def words_of(task: Task) -> Words:
 def limit_length(library: Any, context: LoadContext, served: ModelInfo) -> None:
     """Give the library the model's length if its files do not state it.
 
-    That is a length in the model's config, or one that was assumed because none is stated. For RoBERTa's kind, where
-    only `max_position_embeddings` states a length, it is two less: two positions are none of a text.
+    That is a length in the model's config, or one that was assumed because none is stated. For RoBERTa's kind, if only
+    `max_position_embeddings` states a length, it is two less: two positions belong to no token of a text.
     """
     assert context.card is not None
     length, own = served.max_sequence_length, library.max_seq_length
@@ -77,7 +77,7 @@ def refuse_other_class(served: ModelInfo) -> None:
 
 
 def refuse_fallback(served: ModelInfo) -> None:
-    """Refuse to be held against itself.
+    """Refuse to check the library against itself.
 
     Raises:
         NoReferenceError: The model is served by the fallback adapter, which is the library.

@@ -17,7 +17,7 @@ MATCH, NO_MATCH = "yes", "no"
 
 
 class WrittenPairs:
-    """A model that is asked about a pair in a text."""
+    """A model that gets a pair as one text."""
 
     def __init__(self, context: LoadContext, template: str | None, instruction: str, limit: int | None) -> None:
         """Load the model.

@@ -56,4 +56,4 @@ ACTIVATIONS: Mapping[str, Callable[[Floats], Floats]] = {
     "Softplus": _softplus,
     "Tanh": np.tanh,
 }
-"""By the name of the class of `torch.nn`."""
+"""Keyed by the name of the class of `torch.nn`."""

@@ -31,18 +31,18 @@ class Labels:
 
     names: tuple[str, ...]
     entailment: int | None
-    """The label that says the second text follows from the first, where the model has one."""
+    """The label that means entailment, if the model has one."""
     score: int | None
-    """The label that is the score, where a request does not say."""
+    """The label that is the score by default."""
     activation: str
-    """A class of `torch.nn`: what becomes of the logits where a request does not say."""
+    """A class of `torch.nn`: the default activation of the logits."""
 
     @classmethod
     def of(cls, card: ModelCard, count: int, activation: str | None) -> Labels:
         """Name `count` labels by the card.
 
-        Without another word the score is the only label, entailment, or of a cross-encoder's two the second. Other
-        classifiers come here with a profile that names the label.
+        Default score: the only label; else entailment; else, of a cross-encoder's two, the second. Other classifiers
+        come here with a profile that names the label.
         """
         names = _names(card, count)
         entailment = entailment_label(_numbers(card, names)) if count > 1 else None

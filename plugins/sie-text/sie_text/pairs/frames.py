@@ -1,6 +1,6 @@
 """Two texts in one sequence, as the tokenizer itself would pair and cut them.
 
-Each text is tokenised once, a query not once a document.
+Each text is tokenised once; a query not once per document.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PairFrame:
 
     @property
     def framing(self) -> int:
-        """How many special tokens every pair gets."""
+        """Number of special tokens of every pair."""
         return len(self.head) + len(self.middle) + len(self.tail)
 
     def join(self, first: Ids, second: Ids) -> tuple[Ids, Ids]:

@@ -13,7 +13,8 @@ def hypotheses(task: Task) -> list[str]:
     """Write each label of `task` out as a sentence, as transformers' pipeline `zero-shot-classification` does.
 
     Raises:
-        InvalidInput: The template does not hold `{}` once, or is long; or there is an instruction, which none reads.
+        InvalidInput: The template does not hold `{}` once, or is long; or there is an instruction, which no template
+        reads.
     """
     if task.instruction:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""From a query and documents, or texts and labels, to token sequences: pairing, templates, truncation.
+"""Converts a query and documents, or texts and labels, to token sequences: pairing, templates, truncation.
 
 It runs on several CPU threads at once, and gives token ids as NumPy arrays.
 """
@@ -37,7 +37,7 @@ class _Text:
     shortened: bool = False
     """Whether its middle was cut out before it was tokenised."""
     around: tuple[int, int] = (0, 0)
-    """How many of its first and of its last tokens are a prompt's."""
+    """Number of its first and of its last tokens that belong to a prompt."""
 
 
 class PairPreparation:
@@ -73,7 +73,7 @@ class PairPreparation:
         self._template = template
 
     def score_sequences(self, items: Sequence[Item], task: Task) -> Iterator[TokenSequence]:
-        """Make one sequence a document, as they are asked for, with the task's query.
+        """Make one sequence per document, lazily, with the task's query.
 
         Raises:
             InvalidInput: A text is missing or too long, or an option is wrong.
@@ -92,7 +92,7 @@ class PairPreparation:
             yield self._pair(first, second, second.where, truncation, task)
 
     def label_sequences(self, items: Sequence[Item], task: Task) -> Iterator[list[TokenSequence]]:
-        """Make the sequences of each item: its text, which alone is cut, with the hypothesis of each label after it.
+        """Make the sequences of each item: its text with the hypothesis of each label after it; only the text is cut.
 
         Raises:
             InvalidInput: A text is missing or too long, an option is wrong, or there are too many pairs.
@@ -154,7 +154,7 @@ class PairPreparation:
         """Join two texts, cut to the length of `task`; `cuts` is the field a client would shorten.
 
         Raises:
-            InvalidInput: The pair has no token, is too long where cutting was refused, or cannot be cut enough.
+            InvalidInput: The pair has no token, is too long while truncation is refused, or cannot be cut enough.
         """
         limit = self._lengths.choose(task)
         tokens = self._frame.framing + len(first.ids) + len(second.ids)
@@ -204,10 +204,10 @@ class PairPreparation:
             yield self._written_one(written, around.wrap(written.text), around, task)
 
     def _written_one(self, written: _Text, text: str, around: Prompt, task: Task) -> TokenSequence:
-        """Cut a text that is too long, its document alone.
+        """Cut a pair that is too long; only its document is cut.
 
         Raises:
-            InvalidInput: It has no token, is too long where cutting was refused, or the words around the document
+            InvalidInput: It has no token, is too long while truncation is refused, or the words around the document
                 leave no room for it.
         """
         limit, ids = self._lengths.choose(task), written.ids

@@ -24,7 +24,7 @@ PairTemplate = Callable[[str, str | None], Prompt]
 
 
 def format_template(template: str, default_instruction: str = "") -> PairTemplate:
-    """Make a template of a text with `{query}` and `{document}`, and `{instruction}` where wanted.
+    """Make a template from a text with `{query}` and `{document}`, and optionally `{instruction}`.
 
     Raises:
         ValueError: It lacks one of the two, repeats one, or holds another field; the message says so.
@@ -74,7 +74,7 @@ def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "str
         stripping = Prompt(plain.prefix, plain.suffix, strips=True)
     except NotUnderstoodError:
         raise
-    except Exception as error:  # a template may raise anything of its own
+    except Exception as error:  # a template may raise any exception
         raise NotUnderstoodError("its chat template takes no pair of query and document") from error
     if whole not in (plain.wrap(probe), stripping.wrap(probe)) or "one" not in plain.prefix:
         raise NotUnderstoodError("its chat template does not write a query and a document out one after the other")
@@ -83,7 +83,7 @@ def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "str
 
 
 def _renderer(tokenizer: TextTokenizer) -> Any:
-    """Give what renders the chat template: the class of transformers, or one without a tokenizer of its own."""
+    """Return the renderer of the chat template: the class of transformers, or one without a tokenizer."""
     if tokenizer.origin is not None:
         return tokenizer.origin
     from transformers import PreTrainedTokenizerFast

@@ -46,7 +46,7 @@ class Prompts:
 
     @classmethod
     def of(cls, card: ModelCard, others: Mapping[str, str] | None = None) -> Prompts:
-        """Read `config_sentence_transformers.json`; `others`, which other files declare, win over its prompts.
+        """Read `config_sentence_transformers.json`; `others`, from other files, override its prompts.
 
         Raises:
             ModelLoadError: `CONFIG`: the default prompt's name is not among the prompts.
@@ -154,7 +154,7 @@ def _names(role: InputType) -> list[str]:
 
 
 def check_length(param: str, length: int, texts: int) -> None:
-    """Bound what a request puts around its texts.
+    """Bound the words that a request puts around its texts.
 
     Raises:
         InvalidInput: `length` characters are too many around one text, or around `texts`; names `param`.

@@ -14,7 +14,7 @@ LONGEST_SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template: pieces of text, each with the field after it; the last has none."""
+    """A parsed template: pieces of text, each with the field after it; the last piece has no field."""
 
     pieces: tuple[tuple[str, str | None], ...]
 
@@ -44,13 +44,13 @@ def parse_template(
 
     Args:
         text: The template.
-        once: Fields that it must hold once each.
+        once: Fields that must occur exactly once.
         optional: Fields that it may hold once.
         repeatable: Fields that it may hold as often as wanted.
         blank: The field that `{}` stands for; None allows no `{}`.
 
     Raises:
-        ValueError: It holds other fields or formats, or is malformed; the message says what it is and what is allowed.
+        ValueError: It holds other fields or formats, or is malformed; the message names the fault and what is allowed.
     """
     names = " and ".join(f"{{{'' if name == blank else name}}}" for name in once)
     allowed = f"allowed: a text with {names} once{' each' if len(once) > 1 else ''}"

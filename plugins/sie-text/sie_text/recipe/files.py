@@ -21,14 +21,14 @@ WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
 """Names of the file with a transformer's weights, and of that which lists the files they are spread over."""
 
 UNLIMITED = 1_000_000_000
-"""A tokenizer without a length of its own states one beyond this (transformers: 1e30)."""
+"""A tokenizer without a length states a number beyond this one (transformers: 1e30)."""
 
 
 def needed(config: Mapping[str, Any], key: str, where: str) -> int:
     """Read a size that must be there.
 
     Raises:
-        NotUnderstoodError: It is missing or none.
+        NotUnderstoodError: The file is missing, or not of the expected form.
     """
     value = size(config, key, where)
     if value is None:
@@ -51,7 +51,7 @@ def size(config: Mapping[str, Any], key: str, where: str) -> int | None:
 
 
 def require_features(config: Mapping[str, Any], kind: str, wanted: str, default: str) -> None:
-    """Check what a module reads and writes.
+    """Check the input and output of a module.
 
     Raises:
         NotUnderstoodError: Another feature than `wanted`.
@@ -95,7 +95,7 @@ def of_found_weights(claims: ClaimFunction) -> ClaimFunction:
 
 
 def card_below(card: ModelCard, folder: Path, **fields: Any) -> ModelCard:
-    """Make the card of a folder of a checkpoint, or of the checkpoint itself; `fields` replace the card's own."""
+    """Make the card of a checkpoint, or of one of its folders; `fields` replace the card's own."""
     prefix = "" if folder == card.path else f"{folder.relative_to(card.path).as_posix()}/"
     files = tuple(name.removeprefix(prefix) for name in card.files if name.startswith(prefix))
     return replace(card, path=folder, files=files, **fields)

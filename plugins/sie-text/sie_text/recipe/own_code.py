@@ -30,7 +30,8 @@ EQUAL_CLASSES: Mapping[str, frozenset[str]] = {
     ),
     "phi3": frozenset({"modeling_phi3.Phi3ForCausalLM"}),
 }
-"""By `model_type`: published classes, without their repository, that compute what transformers' own class does."""
+"""Keyed by `model_type`: published classes, without repository, that compute the same as transformers' own.
+"""
 
 Runs = Literal["here", "elsewhere", "nowhere"]
 """Where code of the weights may run once the model's config trusts it: in the asking family, in a later family, or in
@@ -39,7 +40,7 @@ none.
 
 
 class OwnCodeError(ModelLoadError):
-    """The weights were made for a class of their own, which is not run; `CONFIG`."""
+    """The weights were made for their own class, which is not run; `CONFIG`."""
 
     def __init__(self, message: str) -> None:
         super().__init__("CONFIG", message)
@@ -66,17 +67,18 @@ def heed_auto_map(
     """Refuse weights that were made for another class than transformers' own.
 
     Args:
-        context: Whose profile may have it ignored (`auto_map: ignore`), and whose model may trust it.
-        config: As for `own_class`, and so are `heads`.
-        heads: See above.
-        runs: Where trusted code runs.
-        file: What states the config, for the message.
+        context: The load; its profile may ignore the code (`auto_map: ignore`), its model may trust it.
+        config: See `own_class`.
+        heads: See `own_class`.
+        runs: Places where trusted code runs.
+        file: The file of the config, for the message.
 
     Returns:
-        The note for operators, under `auto_map`, where code is ignored or run; else nothing.
+        The note for operators, under `auto_map`, if code is ignored or run; else nothing.
 
     Raises:
-        OwnCodeError: The class is neither known nor ignored, nor trusted and run `here`; or it is ignored and trusted.
+        OwnCodeError: The class is neither known nor ignored, nor trusted and run `here`; or it is both ignored and
+        trusted.
     """
     name = own_class(config, *heads)
     if name is None:

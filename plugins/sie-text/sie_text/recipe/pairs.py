@@ -1,6 +1,6 @@
 """Reads the files of a model that scores pairs: the source of its logits and their conversion to scores.
 
-The rules are those of `CrossEncoder` (sentence-transformers 6). It reads the card alone and imports no model library.
+The rules follow `CrossEncoder` (sentence-transformers 6). It reads the card alone and imports no model library.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_pair_recipe(card: ModelCard) -> PairRecipe:
     """Read the recipe of a model of pairs from its card.
 
     Raises:
-        NotUnderstoodError: Its files are not those of a model that scores pairs, or ask for something else.
+        NotUnderstoodError: Its files do not describe a model that scores pairs, or ask for something else.
     """
     activation, note = _activation(card)
     recipe = _declared(card) if card.modules else _plain(card)
@@ -62,7 +62,7 @@ def read_pair_recipe(card: ModelCard) -> PairRecipe:
 
 
 def is_cross_encoder(card: ModelCard) -> bool:
-    """Whether sentence-transformers' files say that the model is one of its cross-encoders."""
+    """Whether sentence-transformers' files describe one of its cross-encoders."""
     return card.sentence_transformers.get("model_type") == "CrossEncoder"
 
 
@@ -181,7 +181,7 @@ def _check_states(config: Mapping[str, Any]) -> None:
 
 
 def _steps(modules: Sequence[ModuleCard]) -> tuple[HeadSettings, ...]:
-    """Read the layers after the pooling, the last of which gives the scores."""
+    """Read the layers after the pooling; the last one gives the scores."""
     last = modules[-1]
     if last.config.get("module_output_name") != "scores":
         raise NotUnderstoodError("its last Dense does not give the scores")
@@ -204,7 +204,7 @@ def _activation(card: ModelCard) -> tuple[str | None, str | None]:
 
 
 def _activation_path(card: ModelCard) -> str | None:
-    """Find the class of the activation; `CrossEncoder` alone writes it, into one of three places."""
+    """Find the class of the activation; only `CrossEncoder` writes it, into one of three places."""
     older = card.config.get("sentence_transformers")
     places = (
         card.sentence_transformers.get("activation_fn"),

@@ -21,7 +21,7 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TransformerSettings:
-    """How the `Transformer` module tokenises. Lengths are in tokens, special ones included."""
+    """The tokenisation of the `Transformer` module. Lengths are in tokens, special ones included."""
 
     max_seq_length: int | None = None
     query_length: int | None = None
@@ -32,7 +32,7 @@ class TransformerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PoolingSettings:
-    """How token states become one vector: the concatenation of `modes`."""
+    """The pooling of token states to one vector: the concatenation of `modes`."""
 
     modes: tuple[PoolingMode, ...] = ("mean",)
     include_prompt: bool = True
@@ -40,7 +40,7 @@ class PoolingSettings:
 
 @dataclass(frozen=True, slots=True)
 class DenseSettings:
-    """A linear layer and an activation; its weights lie in `path`."""
+    """A linear layer and an activation; its weights are in `path`."""
 
     path: Path
     in_features: int
@@ -63,7 +63,7 @@ class ProjectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class LayerNormSettings:
-    """A layer norm; its weights lie in `path`."""
+    """A layer norm; its weights are in `path`."""
 
     path: Path
     dims: int
@@ -85,7 +85,7 @@ class SpladeSettings:
     activation: Literal["relu", "log1p_relu"] = "relu"
     """`log1p_relu` takes the logarithm twice (arXiv 2504.14839)."""
     max_active_dims: int | None = None
-    """How many of the largest weights a vector keeps; None keeps all."""
+    """Number of largest weights that a vector keeps; None keeps all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class ExpansionSettings:
     fixed: bool = True
     """Whether longer queries are cut to `length`."""
     attended: bool = False
-    """Whether tokens attend to the filling; without, the filling alone looks at the query."""
+    """Whether other tokens attend to the expansion; if not, only the expansion attends to the query."""
     token: str | None = None
     """The added token; None takes the mask token, or the end token of a tokenizer without one."""
 
@@ -124,7 +124,7 @@ class MultivectorSettings:
     """Whether the first token gets no vector."""
     expansion: ExpansionSettings | None = None
     markers: tuple[str, ...] = ()
-    """Prompts of formats older than sentence-transformers' own, the first word of which is one token."""
+    """Prompts of formats older than sentence-transformers' own; their first word is one token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Recipe:
     head: tuple[HeadSettings, ...] = ()
     """The steps after the pooling."""
     truncate_dim: int | None = None
-    """The size sentence-transformers cuts every dense embedding to, where the files say so."""
+    """The size to which sentence-transformers cuts every dense embedding, if the files state one."""
     declared: bool = True
     """False if the folder has no `modules.json` and the default of sentence-transformers applies."""
     sparse: SpladeSettings | TokenWeightSettings | None = None

@@ -19,12 +19,12 @@ TABLES = ("embedding.weight", "embeddings")
 PRIORITY = 10
 """Above families that would run the same vectors with a heavy library."""
 MODEL2VEC_LENGTH = 512
-"""Tokens that model2vec keeps where its config names no `max_length`."""
+"""Tokens that model2vec keeps if its config names no `max_length`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticRecipe:
-    """A table of vectors by token, of which a text's are averaged."""
+    """A table of vectors by token; a text's vector is the average of its tokens' rows."""
 
     card: ModelCard
     """Card of the folder that holds the table and `tokenizer.json`."""
@@ -33,20 +33,20 @@ class StaticRecipe:
     length: int | None
     """Tokens a text may have by the files; None for what `tokenizer.json` says, or no limit."""
     drops_unknown: bool
-    """Whether the token for what the vocabulary lacks is left out of the mean, as model2vec does."""
+    """Whether unknown tokens are left out of the mean, as in model2vec."""
     reason: str
     """The reason for operators."""
     truncate_dim: int | None = None
-    """The size sentence-transformers cuts vectors to, where the files say so."""
+    """The size to which sentence-transformers cuts vectors, if the files state one."""
 
 
 def read_static_recipe(card: ModelCard) -> StaticRecipe:
     """Read a model of static vectors.
 
-    model2vec writes files for both libraries; its own `config.json` then decides, which its library reads.
+    model2vec writes files for both libraries; its own `config.json` then wins, because its library reads that.
 
     Raises:
-        NotUnderstoodError: The files are of something else.
+        NotUnderstoodError: The files are not of a static model.
     """
     if card.model_type == MODEL2VEC or "StaticModel" in card.architectures:
         length = card.config.get("max_length", MODEL2VEC_LENGTH)

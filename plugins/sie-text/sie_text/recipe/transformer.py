@@ -1,6 +1,6 @@
-"""The settings of a `Transformer` module: how texts become tokens, and what is taken of the model.
+"""The settings of a `Transformer` module: tokenisation, and the output taken from the model.
 
-It refuses by name what the runners and the tokenizer do not do.
+Anything that the runners and the tokenizer cannot do is refused by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE = "the Transformer's settings"
 
 
 def transformer_settings(config: Mapping[str, Any], takes: tuple[str, str] = STATES) -> TransformerSettings:
-    """Read the settings of a transformer of which a head takes `STATES` or `LOGITS`.
+    """Read the settings of a transformer whose `STATES` or `LOGITS` a head takes.
 
     Raises:
         NotUnderstoodError: They ask for something else.
@@ -50,7 +50,7 @@ def transformer_settings(config: Mapping[str, Any], takes: tuple[str, str] = STA
 
 
 def refuse_expansion(config: Mapping[str, Any]) -> None:
-    """Refuse query expansion where no head scores what queries are filled up with.
+    """Refuse query expansion if no head scores the expansion.
 
     Raises:
         NotUnderstoodError: The settings ask for it.
@@ -60,7 +60,7 @@ def refuse_expansion(config: Mapping[str, Any]) -> None:
 
 
 def _only(config: Mapping[str, Any], names: tuple[str, str], known: frozenset[str]) -> dict[str, Any]:
-    """Merge the arguments written under the old and the new name, less the opt-in no file may give itself."""
+    """Merge the arguments written under the old and the new name, except the opt-in that no file may give itself."""
     given = {key: value for name in names for key, value in (config.get(name) or {}).items()}
     unknown = sorted(set(given) - known)
     if unknown:

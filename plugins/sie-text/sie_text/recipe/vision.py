@@ -14,9 +14,9 @@ from sie_text.recipe.files import card_below, size
 from sie_text.recipe.settings import NotUnderstoodError, TransformerSettings
 
 VISION_ARCHITECTURES: Mapping[str, str] = {"clip": "CLIPModel", "siglip": "SiglipModel"}
-"""transformers model types, and the class of each that has both towers. SigLIP 2 of fixed size says `siglip` too."""
+"""transformers model types, and the class of each that has both towers. SigLIP 2 of fixed size is `siglip`."""
 LEGACY = "CLIPModel"
-"""A module of older versions of sentence-transformers, in a folder of its own."""
+"""A module of older versions of sentence-transformers, in its own folder."""
 METHODS: Mapping[str, str] = {"text": "get_text_features", "image": "get_image_features"}
 FILE = "the Transformer's settings"
 
@@ -26,10 +26,10 @@ class VisionRecipe:
     """The location of a model of images and texts, and the steps after its features."""
 
     card: ModelCard
-    """The folder of transformers' checkpoint, which may be one below the model's."""
+    """The folder of transformers' checkpoint, possibly below the model's."""
     transformer: TransformerSettings
     normalizes: bool
-    """Whether the files say that vectors get unit length."""
+    """Whether the files ask for normalised vectors."""
     reason: str
     """A description for operators."""
 
@@ -38,7 +38,7 @@ def read_vision_recipe(card: ModelCard) -> VisionRecipe:
     """Read a model of images and texts: a plain checkpoint of transformers, or one of sentence-transformers' two.
 
     Raises:
-        NotUnderstoodError: It is none of images and texts, or the files ask for something this family does not do.
+        NotUnderstoodError: It is no model of images and texts, or the files ask for something this family does not do.
     """
     if not card.modules:
         return VisionRecipe(card, TransformerSettings(), False, f"it is a {_architecture(card)} checkpoint")

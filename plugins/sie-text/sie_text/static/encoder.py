@@ -55,7 +55,7 @@ class StaticEncoder(HostAdapter):
         Args:
             preparation: From items to token sequences.
             table: `[vocabulary, dims]`, of floats or int8.
-            recipe: What the files say.
+            recipe: The files' recipe.
             dropped: The token that is left out of the mean.
         """
         self._preparation = preparation
@@ -69,14 +69,14 @@ class StaticEncoder(HostAdapter):
 
     @classmethod
     def read(cls, context: LoadContext, recipe: StaticRecipe) -> StaticEncoder:
-        """Read the table and the tokenizer beside it.
+        """Read the table and its tokenizer.
 
         Raises:
             ModelLoadError: `CORRUPT`: the table is missing, damaged, or has other rows than there are tokens. `CONFIG`:
                 there is no tokenizer.
         """
         card, config, stages = needed_card(context), context.model.config, Stages(context)
-        # As both libraries read it: what other files say of a tokenizer does not count.
+        # Both libraries read it so: other files' statements on a tokenizer do not count.
         tokenizer = load_tokenizer(replace(recipe.card, files=(TOKENIZER,)), bare=True)
         saved = tokenizer.saved_length
         if recipe.drops_unknown:
@@ -136,7 +136,7 @@ def _unit_length(vector: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_table(recipe: StaticRecipe, tokenizer: TextTokenizer) -> Table:
-    """Read one row a token: vectors that tokens share are given to each, and each weighed by its own weight."""
+    """Read one row per token: shared vectors are repeated for each token, and each is weighted by its own weight."""
     tables = read_tables(recipe.card.path, TABLES, ("mapping", "weights"))
     table = next(tables[name] for name in TABLES if name in tables)
     mapping, weights = tables.get("mapping"), tables.get("weights")

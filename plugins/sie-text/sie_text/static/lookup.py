@@ -1,6 +1,6 @@
 """Sparse vectors without a transformer: the weight of every token of a text, looked up (inference-free retrieval).
 
-`RoutedEncoder` combines it with a transformer where documents pass through one. It runs on the CPU.
+`RoutedEncoder` combines it with a transformer if documents pass through one. It runs on the CPU.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LookupEncoder(HostAdapter):
         Args:
             preparation: From items to token sequences.
             weights: float32 `[vocabulary]`.
-            most: How many of its largest weights a vector keeps; None for all.
+            most: Number of largest weights that a vector keeps; None for all.
         """
         self._preparation = preparation
         self.tokenizer = preparation.tokenizer
@@ -57,7 +57,7 @@ class LookupEncoder(HostAdapter):
 
     @classmethod
     def read(cls, context: LoadContext, settings: LookupSettings) -> LookupEncoder:
-        """Read the weights and the tokenizer beside them.
+        """Read the weights and their tokenizer.
 
         Raises:
             ModelLoadError: `CORRUPT`: the weights are missing or damaged. `CONFIG`: there is no tokenizer.

@@ -1,4 +1,4 @@
-"""A model of two routes: texts of one side are encoded, those of the other looked up, each through its `Adapter`."""
+"""A model of two routes: texts of one role are encoded, those of the other looked up, each through its `Adapter`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RoutedEncoder(Adapter):
         """Keep the routes.
 
         Raises:
-            ModelLoadError: `CONFIG`: they give vectors over different vocabularies.
+            ModelLoadError: `CONFIG`: the routes have different vocabularies.
         """
         self._lookup = lookup
         self._encoder = encoder
@@ -47,7 +47,7 @@ class RoutedEncoder(Adapter):
         return self._of(units).run(units)
 
     def await_device(self, units: Sequence[Unit], raw: Any) -> bool:
-        """Wait for what the units' route computes."""
+        """Wait for the result of the units' route."""
         return self._of(units).await_device(units, raw)
 
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:

@@ -17,7 +17,7 @@ WEIGHTS = "model.safetensors"
 
 
 def read_tables(folder: Path, needed: Sequence[str], wanted: Sequence[str] = ()) -> dict[str, Table]:
-    """Read tensors of `model.safetensors`: the first of `needed` that is there, and those of `wanted` that are.
+    """Read tensors of `model.safetensors`: the first existing one of `needed`, and all existing ones of `wanted`.
 
     Raises:
         ModelLoadError: `CORRUPT`: the file is missing or damaged, or has none of `needed`.

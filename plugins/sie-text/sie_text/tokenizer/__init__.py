@@ -1,8 +1,8 @@
-"""Texts to token ids exactly as the reference libraries give them, and what clients are shown of tokens.
+"""Converts texts to token ids exactly as the reference libraries do, and lists tokens for clients.
 
 - `load_tokenizer` builds the `TextTokenizer` of a checkpoint
 - `obey_file` has a tokenizer that another library built follow `tokenizer.json`
-- `text_at` takes the text of an item, checked; `require_unicode` is the check alone
+- `text_at` returns the checked text of an item; `require_unicode` is only the check
 """
 
 from sie_text.tokenizer.core import Ids, TextTokenizer

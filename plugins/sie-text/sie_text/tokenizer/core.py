@@ -1,4 +1,4 @@
-"""A tokenizer that several threads may use at once: the Rust core alone, which neither pads nor cuts."""
+"""A tokenizer that several threads may use at once: only the Rust core, which neither pads nor cuts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Releasing and reacquiring the lock costs 30 µs of processor time if other threa
 
 @dataclass(frozen=True, slots=True)
 class TextTokenizer:
-    """A model's tokenizer, and what its files say of how texts are cut and filled up."""
+    """A model's tokenizer, and its files' rules for cutting and padding texts."""
 
     core: Tokenizer
     head: Ids
@@ -37,23 +37,23 @@ class TextTokenizer:
     """The special tokens after every text."""
     special_ids: frozenset[int]
     vocabulary: int
-    """How many ids it may give."""
+    """Number of ids that it may give."""
     embedded: int | None
-    """How many ids the model has an embedding of, where its config says; some tokenizers give ids beyond."""
+    """Number of ids for which the model has an embedding, if its config says; some tokenizers give larger ids."""
     max_length: int | None
     """Tokens a text may have by the weights' files, special ones included; None for no limit."""
     cuts_start: bool
     """Whether the weights' files have long texts cut at their start."""
     saved_length: int | None = None
-    """Tokens at which `tokenizer.json` itself cuts texts, which not every library heeds."""
+    """Tokens at which `tokenizer.json` itself cuts texts; not every library heeds it."""
     takes_types: bool = False
     """Whether token types go with the ids."""
     takes_mask: bool = True
-    """Whether the model is told which tokens are padding."""
+    """Whether the model gets a mask of the padding tokens."""
     pad: int | None = None
     """The padding token."""
     unknown: int | None = None
-    """The token for what the vocabulary lacks."""
+    """The token for unknown words."""
     pads_start: bool = False
     """Whether the weights' files have short texts padded at their start."""
     mask: int | None = None
@@ -74,7 +74,7 @@ class TextTokenizer:
 
     @property
     def framing(self) -> int:
-        """How many special tokens every text gets."""
+        """Number of special tokens of every text."""
         return len(self.head) + len(self.tail)
 
     def content(self, texts: Sequence[str]) -> list[Ids]:
@@ -96,7 +96,7 @@ class TextTokenizer:
         return short, len(short) < len(text)
 
     def contents(self, texts: Iterable[str]) -> Iterator[Ids]:
-        """Tokenise as `content` does, a few texts at a time, as they are asked for."""
+        """Tokenise as `content` does, a few texts at a time, lazily."""
         for portion in portions(texts):
             yield from self.content(portion)
 
@@ -124,7 +124,7 @@ class TextTokenizer:
         return replace(self, head=head, tail=tail, note="; ".join(notes) or None)
 
     def unframe(self, ids: Ids) -> Ids:
-        """Take the special tokens off again where both stand there."""
+        """Remove the special tokens again if both are there."""
         first, last = len(self.head), len(ids) - len(self.tail)
         if first > last or not (np.array_equal(ids[:first], self.head) and np.array_equal(ids[last:], self.tail)):
             return ids
@@ -149,7 +149,7 @@ class TextTokenizer:
             )
 
     def require_tokens(self, tokens: int, where: str, model: str) -> None:
-        """Refuse what has no token at all, special ones counted: no state could answer for it.
+        """Refuse a text without any token, special ones included: no state could represent it.
 
         Raises:
             InvalidInput: `tokens` is 0; `param` is `where`.
@@ -160,7 +160,7 @@ class TextTokenizer:
     def prompt_length(self, content: Ids, max_length: int | None) -> int:
         """Count the leading tokens of a framed text that sentence-transformers takes for its prompt.
 
-        It tokenises the prompt alone and takes a special token at its end for the one that ends the text.
+        It tokenises the prompt alone, and treats a special token at its end as the one that ends the text.
         """
         framed = self.frame(content if max_length is None else content[: max(0, max_length - self.framing)])
         return len(framed) - int(len(framed) > 0 and int(framed[-1]) in self.special_ids)

@@ -23,10 +23,10 @@ SPECIAL_TOKENS = "special_tokens_map.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 UNTYPED = ("Roberta", "XLMRoberta", "Camembert", "DistilBert", "MPNet", "T5", "Llama", "Gemma", "GPT2", "Qwen2", "Bart")
-"""Classes of transformers, without `Tokenizer`, that give no token types unless their files name them."""
+"""Classes of transformers, without `Tokenizer`, that give token types only if their files name them."""
 
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""Classes of transformers that take `tokenizer.json` as it is."""
+"""Classes of transformers that use `tokenizer.json` unchanged."""
 
 BERT_FLAGS = {
     "lowercase": "do_lower_case",
@@ -46,7 +46,7 @@ class TokenizerFacts:
     cuts_start: bool
     pads_start: bool
     inputs: tuple[str, ...]
-    """Names of what the model is given, as `model_input_names`."""
+    """Names of the model's inputs, as `model_input_names`."""
     pad: int | None
     unknown: int | None
     mask: int | None
@@ -128,7 +128,7 @@ def lower_cases(core: Tokenizer) -> bool:
 
 
 def lower_case_first(core: Tokenizer) -> None:
-    """Lower-case before all else, unless the normalizer does so by itself."""
+    """Lower-case first, unless the normalizer does so itself."""
     if not lower_cases(core):
         core.normalizer = Normalizers([Lowercase(), *_steps(core)])
 
@@ -173,7 +173,7 @@ def _others(named: Mapping[str, Any]) -> list[Any]:
 
 
 def _add_tokens(core: Tokenizer, declared: Mapping[str, Any], special: Sequence[Any]) -> None:
-    """Add the tokens that files beside `tokenizer.json` alone name: by their ids, and then the special ones."""
+    """Add the tokens that only files other than `tokenizer.json` name: by their ids, and then the special ones."""
     for token in (*(declared[number] for number in sorted(declared, key=int)), *special):
         text = _content(token)
         if text is None or core.token_to_id(text) is not None:

@@ -1,4 +1,4 @@
-"""The special tokens around a text: what `tokenizer.json` says of them, and two flags of `tokenizer_config.json`."""
+"""The special tokens around a text: from `tokenizer.json`, and two flags of `tokenizer_config.json`."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def load_tokenizer(
         core, facts = read_files(card, settings, bare=bare) if origin is None else follow_file(card, settings, origin)
     except ModelLoadError:
         raise
-    except Exception as error:  # Rust's errors have no class of their own
+    except Exception as error:  # Rust's errors have no specific class
         raise broken_tokenizer(card, error) from error
     return _text_tokenizer(core, facts, card, settings, markers, bare=bare)
 
@@ -107,7 +107,7 @@ def transformers_tokenizer(card: ModelCard, settings: TransformerSettings, *, tr
             "DEPENDENCY", f"The tokenizer's files need a package that is not installed: {error.name or 'see the log'}."
         ) from error
     except Exception as error:
-        # Rust's errors have no class of their own, and a missing file is reported in half a dozen ways.
+        # Rust's errors have no specific class, and a missing file is reported in half a dozen ways.
         raise broken_tokenizer(card, error) from error
 
 
@@ -129,7 +129,7 @@ def text_tokenizer(
 
     Raises:
         ModelLoadError: `CORRUPT`: it cannot tokenise.
-        NotUnderstoodError: It frames texts in a way of its own.
+        NotUnderstoodError: It adds special tokens in an unknown way.
     """
     core, limit = origin.backend_tokenizer, origin.model_max_length
     saved = (core.truncation or {}).get("max_length")
@@ -166,7 +166,7 @@ def _text_tokenizer(
 ) -> TextTokenizer:
     try:
         core.encode(TRIAL)
-    except Exception as error:  # Rust's errors have no class of their own
+    except Exception as error:  # Rust's errors have no specific class
         raise broken_tokenizer(card, error) from error
     if settings.do_lower_case:
         lower_case_first(core)
@@ -201,7 +201,7 @@ def _text_tokenizer(
 
 
 def _register(core: Tokenizer, markers: Sequence[str]) -> frozenset[int]:
-    """Have a prompt's marker be one token, where the vocabulary has it and the tokenizer would take it apart.
+    """Make a prompt's marker one token, if the vocabulary has it and the tokenizer would split it.
 
     PyLate and Stanford's ColBERT put `[unused0]` or `[Q] ` before a text as an id. Each marker is looked for whole and
     up to its first space, as sentence-transformers does.

@@ -35,7 +35,7 @@ CLASSES_THAT_COUNT: Mapping[str, str] = {
     "Siglip2Tokenizer": "it lower-cases a text, as the model was trained",
     "SiglipTokenizer": "it takes punctuation out of a text",
 }
-"""Classes that count more than the file, and why: what they do depends on more than it says."""
+"""Classes that override the file, with the reason: they do more than the file can express."""
 
 PROBES = (
     "The quick brown Fox saw 12345 owls in 1984 or 2026: naïve CAFÉ's 3.14159, or 1,234,567.89 (about 100%)!",
@@ -49,7 +49,7 @@ PARTS = ("normalizer", "pre_tokenizer", "post_processor")
 
 
 def class_counts(card: ModelCard, origin: Any) -> bool:
-    """Whether a tokenizer of transformers is taken as it is: without a file, by the table, or of the weights' code."""
+    """Whether a tokenizer of transformers is used unchanged: without a file, by the table, or of the weights' code."""
     kind = type(origin)
     return (
         TOKENIZER not in card.files
@@ -140,14 +140,14 @@ def obey_file(theirs: Any) -> str | None:
 
 
 def _alike(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether they give the same ids for the probes; the first neither cuts nor pads any longer."""
+    """Whether they give the same ids for the probes; afterwards the first neither cuts nor pads."""
     one.no_truncation()
     one.no_padding()
     return all(one.encode(text).ids == other.encode(text).ids for text in PROBES)
 
 
 def _folder_of(theirs: Any) -> Path | None:
-    """Find the folder a tokenizer was built from, which may lie below the one it names; None without a file.
+    """Find the folder a tokenizer was built from, which may be below the one it names; None without a file.
 
     Raises:
         NotUnderstoodError: Several folders hold different files.

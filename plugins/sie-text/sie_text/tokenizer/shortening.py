@@ -46,7 +46,7 @@ _PATTERNS = frozenset(
         ),
     }
 )
-"""The patterns of GPT-2, CLIP, Qwen 2 and Llama 3: none matches a letter and a space after it."""
+"""The patterns of GPT-2, CLIP, Qwen 2 and Llama 3: none of them matches a letter and a space after it."""
 
 
 def cuts_between_words(core: Tokenizer) -> bool:
@@ -56,7 +56,7 @@ def cuts_between_words(core: Tokenizer) -> bool:
         return False
     bytes_alone = any(each["type"] == "ByteLevel" for each in splitters)
     if isinstance(core.model, BPE) and core.model.unk_token is None and not bytes_alone:
-        return False  # it drops what it does not know, and a word may have no token
+        return False  # it drops unknown characters, and a word may have no token
     if not all(map(_looks_at_one, normalizers)) or not all(map(_known, splitters)):
         return False
     if any(_joins(token.content, token.rstrip) for token in core.get_added_tokens_decoder().values()):
@@ -68,7 +68,7 @@ def cuts_between_words(core: Tokenizer) -> bool:
 
 
 def shortened(text: str, tokens: int) -> str:
-    """Cut the middle out of a text but for as many words at both ends as hold `tokens` tokens each."""
+    """Cut the middle out of a text, except as many words at both ends as hold `tokens` tokens each."""
     if len(text) <= LONG:
         return text
     first = next(islice(_between(text, 0), tokens - 1, None), None)
@@ -84,7 +84,7 @@ def shortened(text: str, tokens: int) -> str:
 
 
 def _between(text: str, start: int) -> Iterator[int]:
-    """List where words end from `start` on, a piece at a time: a call for all would hold the interpreter's lock."""
+    """List the ends of words from `start` on, a piece at a time: a call for all would hold the interpreter's lock."""
     for begin in range(start, len(text), _PIECE):
         # One more character: an end is seen by what follows it.
         for found in _BETWEEN.finditer(text, begin, begin + _PIECE + 1):
@@ -129,5 +129,5 @@ def _splits(splitter: Mapping[str, Any]) -> bool:
 
 
 def _joins(token: str, takes_space: bool) -> bool:
-    # An added token is found in the text as it is, before anything is split.
+    # An added token is found in the raw text, before anything is split.
     return bool(re.search(rf"{_LETTER}[\s▁]", token)) or (takes_space and token[-1:].isalnum())

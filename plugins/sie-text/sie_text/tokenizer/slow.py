@@ -24,12 +24,12 @@ class SlowTokenizer(TextTokenizer):
         """Tokenise, without the special tokens around each text."""
         if not texts:
             return []
-        # It is told to be silent on long texts: they are cut, and the cut is told, further on.
+        # Silence its warnings on long texts: they are cut later, and the truncation is reported.
         made = self.origin(list(texts), add_special_tokens=False, truncation=False, verbose=False)
         return [np.array(ids, dtype=np.int64) for ids in made["input_ids"]]
 
     def around(self, text: str, before: int, after: int) -> tuple[int, int]:
-        """Count tokens as `TextTokenizer.around` does; without offsets, by tokenising what is around alone."""
+        """Count tokens as `TextTokenizer.around` does; without offsets, by tokenising the surrounding words alone."""
         whole, first, last = self.content([text, text[:before], text[len(text) - after :]])
         return _shared(whole, first), _shared(whole[::-1], last[::-1])
 

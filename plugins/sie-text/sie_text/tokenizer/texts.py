@@ -26,7 +26,7 @@ def require_unicode(text: str, where: str) -> str:
     """Return a text that is Unicode: a lone surrogate, which JSON can spell, is no character and has no UTF-8.
 
     Raises:
-        InvalidInput: It holds one; `param` is `where`.
+        InvalidInput: The text holds one; `param` is `where`.
     """
     if not text.isascii():
         try:

@@ -15,7 +15,7 @@ class DotAdjacency(nn.Module):
     """The sigmoid of the dot product."""
 
     def forward(self, entities: torch.Tensor, are_there: torch.Tensor) -> torch.Tensor:
-        """Give `[rows, entities, entities]` of `[rows, entities, size]`, of which `are_there` says what counts."""
+        """Map `[rows, entities, size]` to `[rows, entities, entities]`; `are_there` masks the entities."""
         return _dot(entities)
 
 
@@ -106,4 +106,4 @@ ADJACENCIES: dict[str, Callable[[int], nn.Module]] = {
     "gcn": GraphAdjacency,
     "gat": GraphAttentionAdjacency,
 }
-"""By the name a config gives them as `relations_layer`, whatever its case."""
+"""Keyed by the config's `relations_layer`, in any case."""

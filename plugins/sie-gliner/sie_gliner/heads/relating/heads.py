@@ -1,4 +1,4 @@
-"""From the entities of texts to logits of relations between them."""
+"""Maps the entities of texts to logits of relations between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a head, a relation and a tail belong together: the interactions of knowledge graph embeddings.
+"""Scores how well a head, a relation and a tail match, by the interactions of knowledge graph embeddings.
 
 Each gives logits `[pairs, labels]` of heads and tails `[pairs, size]` and relation labels `[labels, size]`.
 """
@@ -21,7 +21,7 @@ Terms = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 class Product(nn.Module):
-    """A sum of products: what a head and a tail make, with the labels."""
+    """A sum of products of a head and a tail's interaction with the labels."""
 
     def __init__(self, terms: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Terms]) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from sie_pytorch.forward.architectures import has_classifier
 
 
 def claim_classifier(card: ModelCard) -> Claim | None:
-    """Claim sequence classifiers of which nothing says that they read pairs."""
+    """Claim sequence classifiers unless something says that they read pairs."""
     try:
         recipe = read_pair_recipe(card)
     except NotUnderstoodError:

@@ -29,9 +29,9 @@ from sie_pytorch.forward.checkpoint.dialects import translate
 
 PRIORITY = 0
 PLAIN_SPLADE_PRIORITY = -50
-"""A plain checkpoint with a masked-language-modelling head may be anything: a family that knows better goes first."""
+"""A plain checkpoint with a masked-language-modelling head may be anything, so more specific families go first."""
 OTHERS = ("CLIPModel", "StaticEmbedding")
-"""How chains of modules begin that other families serve."""
+"""First modules of chains that other families serve."""
 OTHER_HEADS = {
     "ForTokenClassification": "labels each token of a text, which no family does yet",
     "ForQuestionAnswering": "finds answers in a text, which no family does yet",
@@ -41,7 +41,7 @@ OTHER_HEADS = {
 
 
 def claim_encoder(card: ModelCard) -> Claim | NoClaim | None:
-    """Claim what the packed text encoder has heads for."""
+    """Claim checkpoints for which the packed text encoder has heads."""
     if is_cross_encoder(card) or any(".cross_encoder." in module.type for module in card.modules):
         return None
     try:
@@ -70,7 +70,7 @@ def claim_encoder(card: ModelCard) -> Claim | NoClaim | None:
 
 
 def _refuse(card: ModelCard, reason: NotUnderstoodError) -> NoClaim | None:
-    """Say why files that may be a text encoder's are not served."""
+    """Explain why files that may be a text encoder's are not served."""
     first = card.modules[0].kind if card.modules else None
     if first in OTHERS or card.model_type in VISION_ARCHITECTURES:
         return None
@@ -82,7 +82,7 @@ def _refuse(card: ModelCard, reason: NotUnderstoodError) -> NoClaim | None:
 
 
 def _refuse_head(card: ModelCard) -> NoClaim | None:
-    """Say what a plain checkpoint was saved with that no family serves."""
+    """Describe the head of a plain checkpoint that no family serves."""
     saved = next((name for name in card.architectures if name.endswith(tuple(OTHER_HEADS))), None)
     if saved is None or card.modules:
         return None
@@ -91,14 +91,14 @@ def _refuse_head(card: ModelCard) -> NoClaim | None:
 
 
 def _claim_unseen(card: ModelCard) -> Claim | None:
-    """Claim by their names alone modules whose configs nobody has seen yet: the weights are not here."""
+    """Claim modules by their names alone while their configs are unknown: the weights are not here."""
     if not (is_multivector(card) or is_router(card)) or any(name.endswith(".safetensors") for name in card.files):
         return None
     return Claim(f"its modules are said to be {' → '.join(module.kind for module in card.modules)}", PRIORITY)
 
 
 def _routes(card: ModelCard) -> str:
-    """Word which texts are looked up."""
+    """Describe which texts are looked up."""
     routes = read_routes(card)
     looked_up, encoded = ("query", "document") if "query" in routes.looked_up else ("document", "query")
     return (
@@ -107,7 +107,7 @@ def _routes(card: ModelCard) -> str:
 
 
 def _chain(card: ModelCard, recipe: Recipe) -> str:
-    """Word the chain of modules, with what a pooling does."""
+    """Describe the chain of modules, including the pooling modes."""
     if recipe.pooling is not None:
         pooling = f"Pooling({' + '.join(recipe.pooling.modes)})"
         chain = " → ".join(("Transformer", pooling, *(module.kind for module in card.modules[2:])))

@@ -38,7 +38,7 @@ class PairHead(Head):
     output: Output = "score"
 
     def __init__(self, classifier: Classifier, labels: Labels) -> None:
-        """Keep what gives the logits, and what they mean."""
+        """Keep the source of the logits, and their meaning."""
         self._classifier = classifier
         self.labels = labels
         self.dims = classifier.labels

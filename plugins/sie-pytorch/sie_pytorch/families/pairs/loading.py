@@ -155,7 +155,7 @@ def _with_tokens(recipe: PairRecipe, tokenizer: TextTokenizer, context: LoadCont
 
 
 def _template(recipe: PairRecipe, card: ModelCard, tokenizer: TextTokenizer) -> tuple[PairTemplate | None, str | None]:
-    """Choose how a pair is written out where a request has no template: as the files say, or as published."""
+    """Choose the text form of a pair, unless a request has a template: as the files say, or as published."""
     if recipe.message_format is not None:
         return chat_template(tokenizer, recipe.message_format), "the tokenizer's chat template"
     if recipe.source != "vocabulary" or card.modules:
@@ -186,7 +186,7 @@ def _lengths(
 
 
 def _warm_up(model: PairModel, head: PairHead, context: LoadContext) -> tuple[Operation, ...]:
-    """Run one pair through everything, as the profile asks for it; return what the model does.
+    """Run one pair through the whole model, as the profile asks; return the model's operations.
 
     Raises:
         ModelLoadError: `CONFIG`: the profile's options cannot be served; names the option.

@@ -36,7 +36,7 @@ class Row:
 
 
 class VisionEncoder(Adapter):
-    """A model of images and texts. An item is one of the two, and gives one vector."""
+    """A model of images and texts. An item is either a text or an image, and gives one vector."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class VisionEncoder(Adapter):
         self._threads = threads
 
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
-        """Tokenise texts and decode images, as they are asked for; an image costs its patches, a text its tokens.
+        """Tokenise texts and decode images lazily; an image costs its patches, a text its tokens.
 
         Raises:
             InvalidInput: An item is neither or both, an image cannot be read, or an option is wrong.
@@ -77,7 +77,7 @@ class VisionEncoder(Adapter):
                 yield next(texts)
 
     def passed_over(self, task: Task) -> tuple[str, ...]:
-        """Name `input_type` where no prompt is of that role."""
+        """Name `input_type` if no prompt is of that role."""
         return self._preparation.prompts.passed_over(task)
 
     def run(self, units: Sequence[Unit]) -> HostCopy:
@@ -104,7 +104,7 @@ class VisionEncoder(Adapter):
         return True
 
     def finish(self, units: Sequence[Unit], raw: HostCopy) -> Sequence[ItemOutput]:
-        """Hand each unit its vector, of unit length where that is wanted."""
+        """Give each unit its vector, normalised if requested."""
         return [_output(row, unit.payload.normalize) for unit, row in zip(units, raw.wait(), strict=True)]
 
     def unload(self) -> None:

@@ -16,7 +16,7 @@ from sie_pytorch.families.vision.parts import too_many
 
 Image.init()
 FORMATS = tuple(name for name in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "MPO") if name in Image.OPEN)
-"""Pillow's names of the formats that are read. Others run code that was never meant for a stranger's bytes."""
+"""Pillow's names of the formats that are read. Other decoders run code that was never meant for untrusted bytes."""
 SAME = {"JPG": "JPEG", "MPO": "JPEG", "TIF": "TIFF"}
 """A photo of several pictures (MPO) is the JPEG it begins with."""
 ALLOWED = ", ".join(name for name in FORMATS if name not in SAME)
@@ -29,7 +29,7 @@ class Decoder:
         self._pixels = 0
 
     def decode(self, media: Media, where: str) -> Image.Image:
-        """Decode the image that stands at `where` in the request to mode RGB.
+        """Decode the image at `where` in the request to mode RGB.
 
         Raises:
             InvalidInput: It is no image, damaged, in another format than `media` says, several pictures, or too large.
@@ -43,7 +43,7 @@ class Decoder:
         except (InvalidInput, MemoryError):
             raise
         except Exception as error:
-            # Each format has a decoder of its own, and each of those its own ways to fail.
+            # Each format has its own decoder, with its own kinds of failures.
             raise _invalid(
                 where, f"is damaged or cut off: it begins as {_name(image)} and cannot be decoded as that."
             ) from error
@@ -73,7 +73,7 @@ class Decoder:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert a picture of any mode to RGB; what is transparent is composited on white."""
+    """Convert a picture of any mode to RGB; transparent pixels are composited on white."""
     if "A" not in image.getbands() and image.info.get("transparency") is None:
         return image.convert("RGB")
     picture = image if image.mode == "RGBA" else image.convert("RGBA")
@@ -98,7 +98,7 @@ def _name(image: Image.Image) -> str:
 
 
 def _plain(said: str) -> str:
-    """Bring what a client calls a format to its one name: a suffix, or a media type."""
+    """Normalise a client's name of a format, a suffix or a media type."""
     name = said.strip().upper().removeprefix("IMAGE/").removeprefix(".")
     return SAME.get(name, name)
 

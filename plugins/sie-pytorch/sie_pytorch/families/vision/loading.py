@@ -87,7 +87,7 @@ def _read(context: LoadContext) -> Parts:
 
 
 def _precisions(context: LoadContext, device: torch.device) -> Iterator[Precision]:
-    """Give the precisions to try: as asked on an accelerator, float32 on a CPU."""
+    """Yield the precisions to try: the requested one on an accelerator, float32 on a CPU."""
     return precisions("float32" if device.type == "cpu" else context.precision, device)
 
 
@@ -98,7 +98,7 @@ def _assemble(
     device: torch.device,
     precision: Precision,
 ) -> tuple[VisionEncoder, bool]:
-    """Put the parts together and run a text and an image; say whether both came out finite."""
+    """Assemble the parts and run a text and an image; return whether both results are finite."""
     config, card, name = context.model.config, parts.recipe.card, context.model.id
     positions = parts.config.text_config.max_position_embeddings
     lengths, length_note = sequence_lengths(config, card, parts.recipe.transformer, parts.tokenizer, positions)

@@ -1,4 +1,4 @@
-"""How the texts of a model of images and texts are padded to one array."""
+"""Pads the texts of a model of images and texts to one array."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sie_text.tokenizer import Ids, TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How the rows of a batch become one array."""
+    """The padding of a batch's rows to one array."""
 
     token: int
     length: int | None
     """The fixed length of every row, if the model was trained with one; else the longest row's."""
     at_start: bool
     masked: bool
-    """Whether the model is told which tokens fill a row up."""
+    """Whether the model gets a mask of the padding tokens."""
 
     def fill(self, rows: Sequence[Ids]) -> tuple[Ids, Ids]:
         """Return ids and mask, int64 `[rows, length]` both."""
@@ -33,10 +33,10 @@ class Padding:
 
 
 def padding(tokenizer: TextTokenizer, kind: str, most: int) -> Padding:
-    """Say how rows are filled up, for a model of `kind` with `most` positions.
+    """Choose the padding of rows, for a model of `kind` with `most` positions.
 
-    SigLIP's vector of a text is read at its last position, whatever stands there, and it was trained with that one
-    filled: transformers documents `padding="max_length"`.
+    SigLIP reads a text's vector at its last position, whatever is there, and was trained with padding there:
+    transformers documents `padding="max_length"`.
     """
     siglip = kind == "siglip"
     length = min(most, tokenizer.max_length or most) if siglip else None

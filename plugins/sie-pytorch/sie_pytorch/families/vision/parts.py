@@ -20,7 +20,7 @@ _MOST_EXTENSIONS = 2**12
 
 
 def too_many(data: bytes) -> str | None:
-    """Say that a file has too many parts; damaged ones are left to the decoder."""
+    """Report that a file has too many parts; damaged files are left to the decoder."""
     return next((count(data) for magic, count in _COUNTERS.items() if data.startswith(magic)), None)
 
 
@@ -52,7 +52,7 @@ def _png(data: bytes) -> str | None:
 
 
 def _gif(data: bytes) -> str | None:
-    # Pillow reads up to the second picture, to see whether there is one.
+    # Pillow reads up to the second picture to learn whether it exists.
     at, images, extensions, blocks = 13 + _colours(data, 10), 0, 0, 0
     while at < len(data) and data[at] in (_EXTENSION, _IMAGE) and images < 2:
         is_image = data[at] == _IMAGE

@@ -25,7 +25,7 @@ class PixelReader:
     """Resizes and crops RGB pictures; several threads may use it at once.
 
     Attributes:
-        size: Height and width of what the model sees.
+        size: Height and width of the model's input.
         levels: float32 `[3, 256]`: what each level of each channel becomes, rescaled and normalised.
     """
 
@@ -83,7 +83,7 @@ def load_pixel_reader(card: ModelCard, size: int) -> PixelReader:
     from transformers import AutoImageProcessor
 
     try:
-        # On Pillow even where torchvision is installed: the same picture gives the same numbers on every machine.
+        # Pillow is used even if torchvision is installed: the same picture gives the same numbers on every machine.
         processor = AutoImageProcessor.from_pretrained(str(card.path), local_files_only=True, backend="pil")
         return PixelReader(processor, size)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -95,7 +95,7 @@ def load_pixel_reader(card: ModelCard, size: int) -> PixelReader:
 
 
 def _target(size: tuple[int, int], wanted: Any) -> tuple[int, int]:
-    """Say what size (width, height) a picture is resized to."""
+    """Return the size (width, height) to which a picture is resized."""
     if wanted.height and wanted.width:
         return wanted.width, wanted.height
     if not wanted.shortest_edge or wanted.longest_edge:

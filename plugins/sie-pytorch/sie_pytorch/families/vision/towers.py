@@ -22,7 +22,7 @@ from sie_pytorch.forward.checkpoint.reading import account_for, placement, readi
 from sie_pytorch.forward.transfers import Transfers
 
 MOST_VALUES = 2**24
-"""Values of pixels in one forward pass: what they take of the device grows with their pixels, not their patches."""
+"""Bound on the pixel values in one forward pass: memory on the device grows with pixels, not patches."""
 MOST_VALUES_CPU = 2**23
 """The same on a CPU, where 55 pictures of 224 × 224 pixels are as fast as 111 and take half the memory."""
 
@@ -74,7 +74,7 @@ class Towers:
 
     Args:
         model: transformers' `CLIPModel` or `SiglipModel`.
-        levels: float32 `[3, 256]`: what the model sees for each level of a picture's channels.
+        levels: float32 `[3, 256]`: the model's input for each level of a picture's channels.
         transfers: Copies to and from the model's device.
     """
 
@@ -89,7 +89,7 @@ class Towers:
 
     @property
     def patches(self) -> int:
-        """How many patches the model sees of a picture."""
+        """Patches of a picture in the model."""
         seen = self._model.config.vision_config
         edge: int = seen.image_size // seen.patch_size
         return max(1, edge**2)
@@ -120,7 +120,7 @@ class Towers:
     def _seen(self, pictures: Sequence[Pixels]) -> torch.Tensor:
         (flat,) = self._transfers.upload([np.stack(pictures)])
         places = flat.int().add_(self._channels)
-        # Indexing would make integers of eight bytes of them.
+        # Indexing would convert them to integers of eight bytes.
         return self._levels.index_select(0, places.view(-1)).view(places.shape).to(self._dtype)
 
 

@@ -33,7 +33,7 @@ ROTATIONS = ("rotary", "rope", "nope")
 
 
 class IgnoredConfigError(ModelLoadError):
-    """The config asks for what transformers' class would leave out without a word; no other library heeds it either."""
+    """The config asks for something that transformers' class would silently ignore, as would every other library."""
 
 
 def refuse_unheeded(config: Any) -> None:
@@ -53,7 +53,7 @@ def refuse_unheeded(config: Any) -> None:
 
 
 def translate(config: Config) -> tuple[str, dict[str, Any]] | None:
-    """Give the transformers model type and config fields of a checkpoint in a dialect; None for any other.
+    """Translate a checkpoint's dialect to transformers' model type and config fields; None for any other.
 
     Raises:
         ModelLoadError: `CONFIG`: the checkpoint uses a feature that transformers' class does not have.

@@ -1,7 +1,7 @@
 """Runs half-precision checkpoints on a CPU that computes in float32: exact, without a float32 copy of all weights.
 
-Large weights stay views of the file. Linear layers do until a runner takes them; the table of token embeddings does for
-good, and its rows are upcast when looked up.
+Large weights stay views of the file. Linear layers stay views until a runner takes them. The table of token embeddings
+stays a view, and its rows are upcast when looked up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sie_pytorch.forward.checkpoint.mapping import MappedFiles
 HALVES = {"F16": torch.float16, "BF16": torch.bfloat16}
 """The half precisions, as safetensors call them."""
 INTEGERS = ("I", "U", "BOOL")
-"""How safetensors' names of all other kinds of numbers begin."""
+"""Prefixes of safetensors' names of all other kinds of numbers."""
 
 
 class WideTable(nn.Embedding):
@@ -73,11 +73,11 @@ def widen_small_weights(model: Any) -> bool:
 
 @contextmanager
 def widened(model: nn.Module, mapped: MappedFiles) -> Iterator[None]:
-    """Upcast the half-precision weights of `model` to float32 inside the block, those of one layer at a time.
+    """Upcast the half-precision weights of `model` to float32 inside the block, one layer at a time.
 
-    A layer's weights are upcast when it is called and are views of the files again once it returned. The pages they
-    were read from are given back then, whatever their precision: the model is never in memory as a whole. Weights
-    outside of layers are upcast for the whole block.
+    A layer's weights are upcast when it is called and are views of the files again once it returned. Their pages are
+    then released, whatever their precision: the model is never in memory as a whole. Weights outside of layers are
+    upcast for the whole block.
     """
     layers = _layers(model)
     within = {id(weight) for layer in layers for weight in layer.parameters()}
@@ -102,7 +102,7 @@ def _layers(model: nn.Module) -> list[nn.Module]:
 
 
 class _Upcast:
-    """Weights that are float32 between `begin` and `end`, and what they were before."""
+    """Weights that are float32 between `begin` and `end`, and their earlier values."""
 
     def __init__(self, weights: Iterable[nn.Parameter], mapped: MappedFiles) -> None:
         self._weights = list(weights)

@@ -12,7 +12,7 @@ from transformers import utils
 
 
 def import_losses() -> None:
-    """Import the losses once, as if scipy were not installed; it is importable for everything else."""
+    """Import the losses once, as if scipy were not installed; scipy stays importable for everything else."""
     found = utils.is_scipy_available
     utils.is_scipy_available = lambda: False
     try:

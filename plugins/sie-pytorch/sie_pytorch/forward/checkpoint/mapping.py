@@ -1,4 +1,5 @@
-"""Memory outside the heap: the pages of weights that are views of files, given back, and new memory that leaves none.
+"""Memory outside the heap: releases the pages of weights that are views of files, and allocates large tensors in
+mappings.
 
 The kernel reads a page of a mapped file when it is first touched, and counts it as the process's from then on.
 """
@@ -29,7 +30,7 @@ class MappedFiles:
     places: tuple[tuple[int, int], ...] = ()
     """First address and the one after the last of each mapping."""
     held: tuple[torch.UntypedStorage, ...] = ()
-    """A weight's memory in each: while it is held the mapping stays, and nothing else gets its addresses."""
+    """A weight's memory in each mapping: while it is held, the mapping stays and its addresses are not reused."""
 
     @classmethod
     def of(cls, folder: Path, weights: Iterable[torch.Tensor]) -> MappedFiles:
@@ -50,9 +51,9 @@ class MappedFiles:
         return cls(tuple(found), tuple(found.values()))
 
     def release(self, weights: Iterable[torch.Tensor]) -> None:
-        """Give back the pages of those `weights` that are views of the files, and touch no others.
+        """Release the pages of those `weights` that are views of the files, and touch no others.
 
-        They stay as they are: who reads one again has it read from the file again. They must never have been written.
+        They stay valid: the next access reads them from the file again. They must never have been written.
         """
         for weight in weights:
             start, stop = weight.data_ptr(), weight.data_ptr() + weight.nbytes
@@ -67,10 +68,10 @@ UNMAPPED = MappedFiles()
 
 
 def outside_heap(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Allocate zeros in a mapping of their own, for what is large and made while the heap is in use.
+    """Allocate zeros in a separate mapping, for large tensors made while the heap is in use.
 
     glibc up to 2.37 reuses few of the holes that aligned blocks leave: weights that are cast and rearranged one by one
-    in the heap leave as much again behind.
+    in the heap leave their size again in holes.
 
     Raises:
         MemoryError: The system has no room.

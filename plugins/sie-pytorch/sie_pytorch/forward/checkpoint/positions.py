@@ -1,4 +1,4 @@
-"""From positions that count from 0 to the position ids an architecture wants, and how far those go."""
+"""Converts positions counted from 0 to the position ids of an architecture, and finds their limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PositionRule = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def position_rule(model: Any) -> PositionRule:
-    """Find how `model` numbers positions: as given, or as RoBERTa does, whose table of them has a padding row."""
+    """Find how `model` numbers positions: as given, or as RoBERTa does, whose table has a padding row."""
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     if not isinstance(table, torch.nn.Embedding) or table.padding_idx is None:
         return lambda ids, positions: positions
@@ -28,8 +28,8 @@ def position_rule(model: Any) -> PositionRule:
 def roberta_positions(ids: torch.Tensor, positions: torch.Tensor, padding_idx: int) -> torch.Tensor:
     """Number the tokens of each sequence from `padding_idx + 1`.
 
-    A token that is the padding token itself, which a text may spell out, has the number `padding_idx` and is not
-    counted: so RoBERTa's embeddings derive it from the ids.
+    A padding token that a text spells out has the number `padding_idx` and is not counted, because RoBERTa's embeddings
+    derive it from the ids.
     """
     counted = ids != padding_idx
     count = counted.cumsum(0)
@@ -62,12 +62,12 @@ class _AllFound(Exception):
 
 
 class _PositionsSought(TorchFunctionMode):
-    """Watches the forward pass of one text for tables of which adjacent rows are looked up, in order."""
+    """Watches the forward pass of one text for tables whose adjacent rows are looked up in order."""
 
     def __init__(self, tables: int) -> None:
         super().__init__()
         self.left: list[int] = []
-        """For each table its rows from that of the first token on."""
+        """For each table, its rows from the first token's row on."""
         self._tables = tables
 
     def __torch_function__(
@@ -105,15 +105,15 @@ def _learned_positions(model: Any) -> int | None:
             model(input_ids=_unlike_positions(model).to(next(model.parameters()).device))
     except _AllFound:
         pass
-    except Exception:  # the proof finds out what a model cannot do, and words it
+    except Exception:  # the proof finds faults of the model, and words them
         logger.debug("No short text ran through %s", type(model).__name__, exc_info=True)
     return min(sought.left, default=None)
 
 
 def _unlike_positions(model: Any) -> torch.Tensor:
-    """Give a few token ids, none of them padding, that no run of positions could be: `[1, tokens]`.
+    """Return a few token ids, none of them padding, that cannot be a run of positions: `[1, tokens]`.
 
-    A class may have a padding row of its own, whatever the config names: MPNet's is 1.
+    A class may have its own padding row, whatever the config names: MPNet's is 1.
     """
     tables = (module for module in model.modules() if isinstance(module, torch.nn.Embedding))
     padding = {model.config.pad_token_id, *(table.padding_idx for table in tables)}
@@ -122,13 +122,13 @@ def _unlike_positions(model: Any) -> torch.Tensor:
 
 
 def _is_relative(config: Any) -> bool:
-    """Whether tokens know their distances alone, as in DeBERTa: `max_position_embeddings` then bounds nothing."""
+    """Whether tokens know only their distances, as in DeBERTa: `max_position_embeddings` then bounds nothing."""
     relative = getattr(config, "relative_attention", False)
     return bool(relative) and not getattr(config, "position_biased_input", True)
 
 
 def rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
-    """Give the RoPE parameters, which some configs hold one set a kind of layer."""
+    """Return the RoPE parameters; some configs hold one set per kind of layer."""
     parameters = getattr(config, "rope_parameters", None) or {}
     if "rope_type" in parameters:
         yield parameters

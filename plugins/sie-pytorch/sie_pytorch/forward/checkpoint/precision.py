@@ -35,7 +35,7 @@ class Precision:
     compute: torch.dtype
     """Precision of the runner: on a CPU, half precision is judged against float32 weights, and cast afterwards."""
     note: str | None = None
-    """Why it is not the one asked for."""
+    """Why it is not the requested one."""
     after_overflow: bool = False
     """Whether it is tried only if the one before overflowed."""
     runners: frozenset[str] | None = None
@@ -51,7 +51,7 @@ def precisions(asked: str, device: torch.device, fast_runners: frozenset[str] = 
 
     Args:
         asked: A key of `DTYPES`.
-        device: Where to run.
+        device: The device to run on.
         fast_runners: Names of the runners that are fast in bfloat16 on every CPU.
     """
     dtype, single, half = DTYPES[asked], torch.float32, torch.bfloat16

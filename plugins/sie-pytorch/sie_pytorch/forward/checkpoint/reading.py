@@ -1,4 +1,4 @@
-"""Loads a text encoder's base model from a checkpoint folder: safetensors alone, every weight accounted for."""
+"""Loads a text encoder's base model from a checkpoint folder: only safetensors, every weight accounted for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ import_losses()
 
 
 class _Reports(logging.Filter):
-    """Drops warnings of transformers about what is judged and reported here, and remembers the last report on a load.
+    """Drops warnings of transformers about matters that are judged and reported here, and keeps the last report on a
+    load.
 
     The dropped ones concern unused heads, and attention that cannot be exchanged. Reasons why weights could not be
     converted are in the report alone.
@@ -77,7 +78,7 @@ _REPORTS = _Reports()
 
 @dataclass(frozen=True, slots=True)
 class EncoderPart:
-    """A text encoder that lies inside the checkpoint of a larger model."""
+    """A text encoder inside the checkpoint of a larger model."""
 
     config: Mapping[str, Any]
     """The content of its `config.json`."""
@@ -117,9 +118,10 @@ def load_config(folder: Path, part: EncoderPart | None = None) -> Any:
 
 
 def sparse_blocks(config: Any) -> bool:
-    """Whether a config asks for BigBird's sparse attention, which its class gives up for good at the first short text.
+    """Whether a config asks for BigBird's sparse attention, which its class gives up permanently at the first short
+    text.
 
-    Full attention serves, which is what the class computes then, whatever came before a text.
+    Full attention serves: the class would use it once it has seen a short text.
     """
     return getattr(config, "attention_type", None) == "block_sparse"
 
@@ -184,18 +186,18 @@ def read_part(folder: Path, prefix: str) -> dict[str, torch.Tensor]:
 
 
 def placement(device: torch.device) -> dict[str, torch.device] | None:
-    """Give the `device_map` with which weights go to `device` one by one, not by way of a whole model on the CPU."""
+    """Return the `device_map` that copies weights to `device` one by one, without a whole model on the CPU."""
     return None if device.type == "cpu" else {"": device}
 
 
 def forward_arguments(model: Any) -> frozenset[str]:
-    """Name what the model's `forward` takes."""
+    """Return the arguments of the model's `forward`."""
     return frozenset(inspect.signature(model.forward).parameters)
 
 
 @contextmanager
 def reading_as(model_class: str) -> Iterator[None]:
-    """Tell weights that cannot be read from a device that fails while they are.
+    """Distinguish unreadable weights from a device that fails during the read.
 
     Raises:
         ModelLoadError: `CORRUPT`.
@@ -213,7 +215,7 @@ def reading_as(model_class: str) -> Iterator[None]:
 
 
 def _model_class(config: Any) -> Any:
-    """Pick transformers' class: the encoder alone where the model has a decoder too."""
+    """Pick transformers' class: the encoder alone if the model also has a decoder."""
     if config.model_type in ENCODERS_ALONE and type(config) in MODEL_MAPPING:
         with torch.device("meta"):
             return type(MODEL_MAPPING[type(config)](config).get_encoder())
@@ -231,7 +233,7 @@ def account_for(model: Any, report: Any) -> None:
     """Refuse weights that do not fit: transformers would start the missing ones at random and drop the others.
 
     Raises:
-        ModelLoadError: `CORRUPT`, naming some of them.
+        ModelLoadError: `CORRUPT`, naming some of the weights.
     """
     wrong = sorted(str(key) for key in report["missing_keys"])
     wrong += sorted(str(key[0] if isinstance(key, tuple) else key) for key in report["mismatched_keys"])

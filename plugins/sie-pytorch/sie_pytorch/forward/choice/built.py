@@ -16,11 +16,11 @@ class RunnerInfo:
     """The runner that serves a model, with reasons."""
 
     name: str
-    """The name of its `RunnerSpec`, or `padded`; `padded (equal lengths)` where padding changes the states."""
+    """The name of its `RunnerSpec`, or `padded`; `padded (equal lengths)` if padding changes the states."""
     reason: str
-    """Why it serves: what it proved, and why those tried before it were refused."""
+    """Why it serves: its proof, and the refusals of those tried before it."""
     precision: str
-    """`float32`, `bfloat16` or `float16`, as computed in."""
+    """Precision of the computation: `float32`, `bfloat16` or `float16`."""
     model_type: str
     hidden_size: int
     attention_layers: int
@@ -31,8 +31,10 @@ class RunnerInfo:
     embeds_types: bool = False
     """True if type 0 has an embedding, so types must be passed for single texts too, if the tokenizer gives types."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """For `ModelFacts.notes`: the runner, and every choice an operator should know. Under `lora` why a model whose
-    runner takes no LoRA adapters refuses them."""
+    """For `ModelFacts.notes`: the runner, and every choice an operator should know.
+
+    Under `lora`, the reason if its runner takes no LoRA adapters.
+    """
 
 
 class BuiltRunner:
@@ -63,7 +65,7 @@ class BuiltRunner:
         low_rank: LowRank | None = None,
         key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Compute the last hidden states; see `LoraRunner.forward`. Factors only if it `takes_lora`."""
+        """Compute the last hidden states; see `LoraRunner.forward`. Pass factors only if it `takes_lora`."""
         ids = ids.to(self._device, non_blocking=True)
         positions = positions.to(self._device, non_blocking=True)
         if segment_ids is not None:
@@ -75,5 +77,5 @@ class BuiltRunner:
 
     @torch.inference_mode()
     def pack_low_rank(self, low_rank: LowRank) -> int:
-        """Have the runner pack factors where it does; see `LowRankPacker.pack_low_rank`."""
+        """Have the runner pack factors if it does so; see `LowRankPacker.pack_low_rank`."""
         return self._runner.pack_low_rank(low_rank) if isinstance(self._runner, LowRankPacker) else 0

@@ -29,7 +29,7 @@ class Requirements:
     """The requirements for the runner of one load."""
 
     specs: Sequence[RunnerSpec] = ()
-    """Every registered runner; those of other interfaces are passed over."""
+    """Every registered runner; those of other interfaces are ignored."""
     attention_backend: str = "auto"
     runner: str = "auto"
     """`auto`, `priority`, or the name of the runner to try first."""
@@ -63,7 +63,7 @@ class Candidate:
         """Make the runner.
 
         Raises:
-            RunnerUnfitError: It cannot serve the model, or takes no LoRA adapters where it must.
+            RunnerUnfitError: It cannot serve the model, or takes no LoRA adapters although it must.
         """
         runner = self.make(replace(context, attention_backend=self.backend))
         if self.takes_lora and not takes_lora(runner):
@@ -73,7 +73,7 @@ class Candidate:
 
 
 def takes_lora(runner: Runner) -> bool:
-    """Say whether a runner applies LoRA adapters to any layer."""
+    """Return whether a runner applies LoRA adapters to any layer."""
     return isinstance(runner, LoraRunner) and bool(runner.linear_shapes)
 
 
@@ -84,7 +84,9 @@ def fast_in(required: Requirements, precision: str, model_type: str, device_kind
 
 
 def registered(required: Requirements, model_type: str, device_kind: str) -> list[Candidate]:
-    """List the registered runners that may serve a model, less the padded: one asked for by name, then by priority."""
+    """List the registered runners that may serve a model, except the padded one: one requested by name, then by
+    priority.
+    """
     fit = [spec for spec in _fit(required, model_type, device_kind) if spec.name != PADDED]
     fit.sort(key=lambda spec: (spec.name != required.runner, -spec.priority, spec.name))
     return [
@@ -106,7 +108,7 @@ def padded(required: Requirements, *, fused: bool) -> Iterator[Candidate]:
 
 
 def of_other_versions(required: Requirements) -> list[str]:
-    """Say which runners were written for another version of the interface, and the remedy."""
+    """List runners written for another version of the interface, with the remedy."""
     told = ((spec.name, other_version(spec)) for spec in required.specs)
     return [f"not {name}: {problem}" for name, problem in told if problem]
 

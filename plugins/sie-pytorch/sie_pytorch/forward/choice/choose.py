@@ -1,4 +1,4 @@
-"""Chooses the runner of one load: by name, by priority, by what an earlier load measured, or by a race."""
+"""Chooses the runner of one load: by name, by priority, by an earlier load's measurement, or by a race."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """Say it in words."""
+        """Describe it in words."""
         proof = f"equals each probe sequence alone within {self.proven.proof.error:.0e}"
         return "; ".join([*self.refused, proof])
 

@@ -26,13 +26,14 @@ class Proven:
 
 
 class CandidateFactory:
-    """The candidates of one load, and why those that were refused are not to serve.
+    """The candidates of one load, and the reasons of the refused ones.
 
-    A runner may take the model's weights, cast them or exchange its attention: each that passed had a model of its own.
+    A runner may take the model's weights, cast them or exchange its attention, so each runner that passed had its own
+    model.
 
     Args:
         load: Loads the model.
-        required: What is asked of the runner.
+        required: The requirements for the runner.
 
     Raises:
         ModelLoadError: The model cannot be loaded, or is no text encoder.

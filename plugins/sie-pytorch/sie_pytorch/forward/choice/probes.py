@@ -23,11 +23,11 @@ several in one sequence, because some models count them.
 PROBE_EXPANSION = (4, 3, 4, 0, 0, 1)
 """Number of tokens that no token attends to, if a model has such tokens; few enough that each sees one in a window."""
 PROBE_BEYOND = 40
-"""Tokens by which a sequence is longer than those distances that have a row of a position table each."""
+"""Tokens by which a sequence exceeds the distances that have separate rows in a position table."""
 PROBE_WINDOW = 16
 """Width of attention windows during the proof, so that short probes reach beyond them."""
 WINDOWS = ("sliding_window", "attention_chunk_size")
-"""The fields of a config that bound how far a token sees: by its distance, or to the end of the chunk it stands in."""
+"""Fields of a config that bound a token's attention: by distance, or by the chunk it is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Probe:
         return cls(ids, positions, types[0] if types else None, torch.from_numpy(batch.cu_seqlens))
 
     def sequences(self) -> Iterator[slice]:
-        """Give the place of each sequence."""
+        """Return the slice of each sequence."""
         bounds = self.cu_seqlens.tolist()
         return (slice(start, stop) for start, stop in pairwise(bounds))
 
@@ -96,7 +96,7 @@ def _proof_lengths(config: Any) -> tuple[int, ...]:
 
 
 def special_tokens(config: Any) -> list[int]:
-    """List the ids a config names as special tokens, padding first: no other ids can mean anything to a model."""
+    """List the special token ids that a config names, padding first: no other ids have a meaning for a model."""
     named = {name: value for name, value in config.to_dict().items() if name.endswith("_token_id")}
     ids = [named.pop("pad_token_id", None), *named.values()]
     return list(dict.fromkeys(each for each in ids if isinstance(each, int) and 0 <= each < config.vocab_size))

@@ -56,7 +56,7 @@ class ReferenceStates:
         Args:
             context: Holds the model.
             expands_queries: Whether runners must prove `key_lengths` too.
-            judge: Says what half precision may move beside the states.
+            judge: Judges outputs of half precision in addition to the states.
 
         Raises:
             ModelLoadError: `CONFIG`: it does not turn token ids into one state a token.
@@ -125,7 +125,7 @@ def states_alone(model: Any, probe: Probe) -> torch.Tensor:
     """Run each probe sequence alone through the model's own forward pass: `[total_tokens, hidden]`."""
     lengths = probe.cu_seqlens.diff() if probe.key_lengths is None else probe.key_lengths
     seen = seen_tokens(probe.cu_seqlens, lengths).to(probe.ids.device)
-    # Without a mask some classes take a padding token for padding, though a text spelled it out.
+    # Without a mask, some classes take a padding token that a text spells out for padding.
     masked = probe.key_lengths is not None or "attention_mask" in forward_arguments(model)
     parts = []
     for place in probe.sequences():

@@ -26,7 +26,7 @@ class Race:
         self._entered: dict[Candidate, Figures] = {}
         self._latest: Proven | None = None
         self.whole = True
-        """Whether every candidate had its turn; what a race found that was cut short is not for later loads."""
+        """Whether every candidate had its turn; the result of an incomplete race is not kept for later loads."""
 
     def run(self, fast: Sequence[Candidate], last: Sequence[Candidate]) -> Proven:
         """Time the candidates and make the winner.
@@ -34,7 +34,7 @@ class Race:
         Args:
             fast: The registered runners, by priority.
             last: The padded ones. They drive the model's classes as `packed` does, and pad: the first that proves
-                itself enters where `packed` is refused.
+                itself enters if `packed` is refused.
 
         Raises:
             ModelLoadError, PrecisionLost: No candidate proves itself.

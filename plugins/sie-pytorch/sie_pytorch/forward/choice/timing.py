@@ -15,7 +15,7 @@ from sie_pytorch.forward.choice.probes import Probe, make_probe
 from sie_pytorch.forward.protocol import Runner
 
 ADVANTAGE = 1.15
-"""How many times as fast as one of higher priority a runner must be to serve in its place."""
+"""Speed, relative to a runner of higher priority, from which a runner serves instead."""
 CLEAR = 2.0
 """Lead, as a factor, with which the winner of a single race also serves later loads: work that takes half of the
 machine makes a runner half as fast.
@@ -27,20 +27,19 @@ LONG = ((128,), MIXED := (128, 48, 200, 24, 112), MIXED * 4, MIXED * 16)
 LONG_S = 0.01
 """Seconds from which a pass over a long probe is long enough to be timed."""
 LEAST_PASSES, LEAST_S, MOST_S = 4, 0.02, 0.25
-"""A runner's fastest pass counts, of at least so many, for so long; never for longer than the last, a pass under way
-apart."""
+"""A runner's fastest pass counts, of at least `LEAST_PASSES`, in at least `LEAST_S`; no pass begins after `MOST_S`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How fast a runner is: seconds of its fastest passes."""
+    """The speed of a runner: seconds of its fastest passes."""
 
     name: str
     short_s: float
     long_s: float
 
     def speedup(self, other: Figures) -> float:
-        """Say how many times as fast as `other` it is: the geometric mean over both probes."""
+        """Return how many times as fast as `other` it is: the geometric mean over both probes."""
         return math.sqrt(other.short_s / self.short_s * other.long_s / self.long_s)
 
     def best(self, other: Figures) -> Figures:
@@ -49,7 +48,7 @@ class Figures:
 
 
 class Benchmark:
-    """The probes that the runners of one model are timed on; the first runner decides how long the long one is."""
+    """The probes for timing a model's runners; the first runner determines the length of the long one."""
 
     def __init__(self, model: Any, limit: int | None, device: torch.device) -> None:
         """Draw the probes.
@@ -57,7 +56,7 @@ class Benchmark:
         Args:
             model: transformers' base model; it is not kept.
             limit: Tokens of a sequence its positions allow.
-            device: Where runners take ids.
+            device: Device of the runners' ids.
         """
         self._short = make_probe(model, limit, device, SHORT)
         self._longer = [make_probe(model, limit, device, lengths) for lengths in LONG]
@@ -87,7 +86,7 @@ class Benchmark:
         return fastest(partial(self._pass, runner, probe))
 
     def _pass(self, runner: Runner, probe: Probe) -> float | None:
-        """Run one pass to its end; on CUDA give its seconds on its stream: other streams are not waited for."""
+        """Run one pass to its end; on CUDA return its seconds on its stream: other streams are not waited for."""
         if self._device.type == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             stream = torch.cuda.current_stream(self._device)

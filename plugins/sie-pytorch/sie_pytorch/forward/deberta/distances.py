@@ -15,7 +15,7 @@ class Distances:
     def __init__(self, span: int, buckets: int, farthest: int) -> None:
         self._span, self._buckets, self._farthest = span, buckets, farthest
         self.own: int = (span if buckets <= 0 else min(span, buckets // 2 + 1)) - 1
-        """Up to this distance, either way, each has a row of its own, next to its neighbours'."""
+        """Distances up to this one, either way, have separate, adjacent rows."""
         self.farthest: int = max(span, farthest)
         """Distances beyond it have its row, if they are `bounded`."""
         ends = self.rows(self.farthest + 1)[[0, -1]].tolist()
@@ -36,11 +36,11 @@ class Distances:
         return table.index_select(-1, 2 * self._span - 1 - self.rows(length).flip(0))
 
     def _are_own(self, length: int) -> bool:
-        """Whether every distance has a row of its own."""
+        """Whether every distance has a separate row."""
         return length - 1 <= self.own
 
     def rows(self, length: int) -> torch.Tensor:
-        """Give the rows of distances `1 - length` to `length - 1`: int64 `[2 * length - 1]`, rising."""
+        """Return the rows of distances `1 - length` to `length - 1`: int64 `[2 * length - 1]`, ascending."""
         distances = torch.arange(1 - length, length)
         if self._buckets > 0 and self._farthest > 0:
             distances = make_log_bucket_position(distances, self._buckets, self._farthest).long()

@@ -1,7 +1,7 @@
 """One layer of DeBERTa over packed sequences: its weights joined and prepacked, its position tables computed once.
 
-The keys and queries of relative positions depend on the weights alone (arXiv 2006.03654, section 3.1): transformers
-computes them in every pass, here they are made at load.
+The keys and queries of relative positions depend only on the weights (arXiv 2006.03654, section 3.1). transformers
+computes them in every pass; here they are computed at load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUERY, KEY, VALUE = DEBERTA.joined
 ATTENTION_OUTPUT, (UP,), DOWN = DEBERTA.attention_output, DEBERTA.up, DEBERTA.down
 
 LoraDelta = Callable[..., torch.Tensor | None]
-"""From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
+"""Maps states and the names of the layers that they enter to the LoRA delta of the joined result, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class DebertaLayer:
 
         Args:
             layer: A `DebertaV2Layer`.
-            positions: Those of the model.
+            positions: The model's relative positions.
             dtype: What to compute in.
 
         Raises:
-            RunnerUnfitError: The activation is none that is fused.
+            RunnerUnfitError: The activation cannot be fused.
         """
         attention = layer.attention.self
         self._heads, self._width = attention.num_attention_heads, attention.attention_head_size
@@ -80,7 +80,7 @@ class DebertaLayer:
         )
 
     def __call__(self, states: torch.Tensor, runs: Sequence[Run], tables: Tables, lora: LoraDelta) -> torch.Tensor:
-        """Run `[rows, hidden]`; what comes after the last run is computed along, and unread."""
+        """Run `[rows, hidden]`; rows after the last run are computed too, and never read."""
         joined = self._joined(states, lora(states, QUERY, KEY, VALUE)).view(len(states), 3, self._heads, self._width)
         attended = states.new_zeros(len(states), self._heads * self._width)
         for run in runs:

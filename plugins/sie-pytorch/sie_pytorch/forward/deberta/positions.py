@@ -25,7 +25,7 @@ class RelativePositions:
         """Read the embeddings of positions, and which distances have them.
 
         Raises:
-            RunnerUnfitError: The model is of another kind, or has a convolution beside its attention.
+            RunnerUnfitError: The model is of another kind, or has a convolution in addition to its attention.
         """
         if type(model) is not DebertaV2Model:
             raise RunnerUnfitError(f"a {type(model).__name__} is no DeBERTa v2")
@@ -42,12 +42,13 @@ class RelativePositions:
         made = [f"{DEBERTA.layers}.{number}.{name}" for number in range(len(encoder.layer)) for name in self.names]
         weights = {name: model.get_submodule(name).weight for name in made}
         self.linear_shapes = {name: (len(weight), weight.shape[1]) for name, weight in weights.items()}
-        """Out and in of those of all layers, by dotted name below the model."""
+        """Output and input sizes of all layers, by dotted name below the model."""
 
     def projected(self, layer: Any, factors: Mapping[str, Factors] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the keys and the queries of positions of one layer, each float32 `[2 * span, hidden]`.
 
-        In float32, whatever the weights are kept in; `factors` of a LoRA adapter are by the names of linear layers.
+        In float32, whatever the precision of the weights; `factors` of a LoRA adapter are keyed by the names of linear
+        layers.
         """
         keys, queries = (self._through(layer.get_submodule(name), (factors or {}).get(name)) for name in self.names)
         return keys, queries

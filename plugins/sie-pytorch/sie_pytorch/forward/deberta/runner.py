@@ -29,7 +29,7 @@ LAYERS = DEBERTA.layers
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Some sequences of a batch, laid out one after another."""
+    """Some sequences of a batch, concatenated."""
 
     tokens: torch.Tensor
     """The numbers of their tokens in the batch."""
@@ -80,7 +80,7 @@ class PackedDeberta:
         """Compute the last hidden states; see `Runner.forward`.
 
         Raises:
-            RunnerUnfitError: Some tokens are not attended to: DeBERTa's class makes nothing of such a token.
+            RunnerUnfitError: Some tokens are no keys: DeBERTa's class does not support such tokens.
         """
         if key_lengths is not None:
             raise RunnerUnfitError("it does not run tokens that nothing attends to")
@@ -135,7 +135,7 @@ def _split(cu_seqlens: torch.Tensor, threads: int) -> list[_Share]:
 
 
 def _taken(layer: torch.nn.Module, positions: RelativePositions, context: RunnerContext) -> DebertaLayer:
-    """Pack one layer, and give back what its weights took."""
+    """Pack one layer, and release its weights."""
     for norm in layer.modules():
         if isinstance(norm, torch.nn.LayerNorm):
             context.cast(norm)

@@ -8,7 +8,7 @@ import torch
 from sie_text.sequences import PackedBatch
 
 MOST_MOVED = 0.01
-"""How far half precision may move a probability that a sigmoid makes of a logit."""
+"""Bound on the change of a sigmoid's probability by half precision."""
 MANY = 100
 """With at least this many probe logits, the largest deviation is likely among them.
 

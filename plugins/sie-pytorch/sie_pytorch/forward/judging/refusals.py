@@ -27,7 +27,7 @@ def keep_refusal(context: LoadContext, reason: str) -> None:
 
 
 def _setup(context: LoadContext) -> dict[str, str]:
-    """List what decides, beside the weights, the machine and the versions of plugins."""
+    """List the conditions of the choice, other than the weights, the machine and the versions of plugins."""
     return {
         "device": f"{context.device} {context.device.name}",
         "asked for": context.precision,

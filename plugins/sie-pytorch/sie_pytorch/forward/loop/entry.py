@@ -43,13 +43,13 @@ class EmbeddingTables:
 
 
 class EncoderEntry:
-    """From token ids to the states that the first layer takes."""
+    """Converts token ids to the states that the first layer takes."""
 
     def __init__(self, model: Any, row: Layers) -> None:
         """Take the modules of `model`, whose layers `row` describes.
 
         Raises:
-            AttributeError: It has no embeddings, or no angles where the row has them.
+            AttributeError: It has no embeddings, or no angles although the row names them.
         """
         self.embeddings = model.get_submodule(row.embeddings)
         self._project: Any = getattr(model, PROJECT, None)
@@ -58,13 +58,13 @@ class EncoderEntry:
         self._tables = row.tables
         self._rotary: Any = None if row.rotary is None else _rotary_of(model)
         self.kinds = _kinds_of_layers(model, self._rotary)
-        """The kinds of layers that have rotary angles of their own, in the order these are returned in."""
+        """The kinds of layers with separate rotary angles, in the order in which these are returned."""
         self.position_ids = position_rule(model)
         """Numbers the positions of tokens as the model does."""
         self._accepted = set(inspect.signature(self.embeddings.forward).parameters)
 
     def angles_of(self, kinds: Sequence[str]) -> list[int]:
-        """Say for each layer, by its kind, which of the angles are its own."""
+        """Return each layer's kind of angles, as an index."""
         return [self.kinds.index((kind,)) if (kind,) in self.kinds else 0 for kind in kinds]
 
     @property

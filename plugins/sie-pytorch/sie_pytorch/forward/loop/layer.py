@@ -16,7 +16,7 @@ from sie_pytorch.forward.loop.linear import Rows, split_gate
 from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, plain_linear
 
 LoraDelta = Callable[..., torch.Tensor | None]
-"""From states and the names of the layers they enter to what low-rank factors add to the joined result, or None."""
+"""Maps states and the names of the layers that they enter to the LoRA delta of the joined result, or None."""
 
 
 class Product(Protocol):
@@ -40,7 +40,7 @@ class UpProjection(Protocol):
 
 
 class Attention(Protocol):
-    """From a layer's input to what its heads give side by side: `[rows, hidden] → [rows, heads * head_size]`."""
+    """Maps a layer's input to its concatenated heads: `[rows, hidden] → [rows, heads * head_size]`."""
 
     def __call__(
         self,
@@ -70,7 +70,7 @@ class LoopParts(Protocol):
         """Take the weights that widen.
 
         Raises:
-            RunnerUnfitError: The activation is none it computes.
+            RunnerUnfitError: It does not compute the activation.
         """
         ...
 
@@ -79,7 +79,7 @@ class LoopParts(Protocol):
         ...
 
     def row_count(self, tokens: int) -> int:
-        """Say how many rows are computed for so many tokens, at least as many."""
+        """Return the number of rows to compute for `tokens` tokens, at least as many."""
         ...
 
     def lay_out(self, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None) -> Any:
@@ -125,7 +125,7 @@ class LoopLayer:
         """Take the weights of `layer`.
 
         Raises:
-            RunnerUnfitError: A part is not what the row says, or not computed by `parts`.
+            RunnerUnfitError: A part does not match the row, or `parts` does not compute it.
         """
         self._row = row = stack.row
         self.is_pre = isinstance(row.norms, PreNorm)
@@ -153,12 +153,12 @@ class LoopLayer:
         """Run the layer.
 
         Args:
-            states: `[rows, hidden]`, what the parts are added to. Rows beyond the tokens are computed along, unread.
-            inputs: `[rows, hidden]`, what the first product takes: `states`, or before a pre-norm layer its norm.
-            total: How many rows are tokens.
-            layout: Where the sequences lie; of `LoopParts.lay_out`.
+            states: `[rows, hidden]`, the residual. Rows beyond the tokens are computed along, unread.
+            inputs: `[rows, hidden]`, the input of the first product: `states`, or its norm in a pre-norm layer.
+            total: Number of rows that are tokens.
+            layout: The layout of the sequences, from `LoopParts.lay_out`.
             angles: Of the tokens' positions; of `LoopParts.rotation`.
-            window: How far a token sees.
+            window: Attention window of a token.
             lora: Computes the LoRA deltas.
 
         Returns:
@@ -202,7 +202,7 @@ def head_norms(stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) ->
 def up_projection_layers(
     layer: torch.nn.Module, stack: LayerStack
 ) -> tuple[torch.nn.Linear | Rows, torch.nn.Linear | Rows | None]:
-    """Find what widens, and where gated the gate."""
+    """Return the up-projection, and the gate if there is one."""
     layers = [plain_linear(layer, name) for name in stack.row.up]
     if not stack.row.gated:
         return layers[0], None

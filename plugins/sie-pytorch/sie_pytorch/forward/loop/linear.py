@@ -1,4 +1,4 @@
-"""Linear layers over weights that oneDNN holds in its own blocked layout, with what follows them fused in.
+"""Linear layers over weights in oneDNN's blocked layout, with the following operations fused in.
 
 For few rows (a short text), a plain product spends most of its time rearranging the weights. Over MiniLM's shapes on an
 AVX-512 CPU, a prepacked product of 12 to 52 rows takes a quarter to a third of the time; from 256 rows on it takes the
@@ -23,7 +23,7 @@ ACTIVATIONS = {
     "relu": ("relu", ""),
     "silu": ("swish", ""),
 }
-"""transformers' names of the activations oneDNN fuses into a product, and its own."""
+"""transformers' names of the activations that oneDNN fuses into a product, with oneDNN's names."""
 
 
 def require_prepacking() -> None:
@@ -51,7 +51,7 @@ def row_count(tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of a linear layer."""
+    """A slice of a linear layer's rows."""
 
     weight: torch.Tensor
     """`[out, in]`."""

@@ -18,12 +18,12 @@ from sie_pytorch.forward.transfers import Transfers
 
 @dataclass(frozen=True, slots=True)
 class PrepackedParts:
-    """`LoopParts` over weights that oneDNN holds in its own layout."""
+    """`LoopParts` over weights in oneDNN's layout."""
 
     dtype: torch.dtype
     transfers: Transfers
     eager: bool
-    """Whether attention is spelled out instead of PyTorch's fused function."""
+    """Whether attention runs as separate products and a softmax instead of PyTorch's fused function."""
 
     def product(self, layers: Sequence[torch.nn.Linear | Rows]) -> PackedLinear:
         """See `LoopParts.product`."""
@@ -46,7 +46,7 @@ class PrepackedParts:
         return PackedLayout.of(cu_seqlens, key_lengths, self.transfers, eager=self.eager)
 
     def rotation(self, stack: LayerStack, angles: Angles) -> Angles:
-        """Leave the angles as they are."""
+        """Return the angles unchanged."""
         return angles
 
 

@@ -11,7 +11,7 @@ from sie_pytorch.forward.protocol import RunnerUnfitError
 
 
 class PrepackedLinear(nn.Module):
-    """A linear layer in float32 whose weight oneDNN holds in its own layout."""
+    """A linear layer in float32 with its weight in oneDNN's layout."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class PrepackedLinear(nn.Module):
 
 
 def prepack(module: nn.Module) -> None:
-    """Replace the plain linear layers below a float32 module on the CPU by prepacked ones, where PyTorch has these.
+    """Replace the plain linear layers below a float32 module on the CPU by prepacked ones, if PyTorch has these.
 
     A plain product rearranges the weights on few rows each time, and is half as fast on processors of AMD.
     """

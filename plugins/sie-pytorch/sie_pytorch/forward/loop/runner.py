@@ -27,13 +27,13 @@ COMPUTES = frozenset(Feature) - {Feature.DISENTANGLED}
 
 
 class LayerLoop:
-    """Runs the layers of a described model with the parts that are given, over weights taken once, at load."""
+    """Runs the layers of a described model with the given parts; the weights are taken once, at load."""
 
     def __init__(self, context: RunnerContext, parts: LoopParts) -> None:
         """Take the weights of `context.model`.
 
         Raises:
-            RunnerUnfitError: The model is not what its table row says, or has what the parts do not compute.
+            RunnerUnfitError: The model does not match its table row, or needs something that the parts do not compute.
         """
         model = context.model
         self._parts = parts
@@ -97,7 +97,7 @@ class LayerLoop:
         return self._entry(ids, positions, segment_ids, low_rank)
 
     def _lora_delta(self, low_rank: LowRank, number: int) -> LoraDelta:
-        """Give what computes the low-rank parts of a layer."""
+        """Return the LoRA delta of a layer."""
         return partial(joined_part, low_rank, f"{self._stack.row.layers}.{number}", self.linear_shapes)
 
 
@@ -108,7 +108,7 @@ class EncoderLoop(LayerLoop):
         """Pack the weights of `context.model`.
 
         Raises:
-            RunnerUnfitError: The model is not what its table row says, or PyTorch lacks the operators.
+            RunnerUnfitError: The model does not match its table row, or PyTorch lacks the operators.
         """
         require_prepacking()
         eager = context.attention_backend == "eager"
@@ -116,5 +116,5 @@ class EncoderLoop(LayerLoop):
 
 
 def _nothing(_states: torch.Tensor, *_names: str) -> torch.Tensor | None:
-    """Give what no low-rank factors add."""
+    """Return None: no LoRA factors, no delta."""
     return None

@@ -1,6 +1,6 @@
 """A model's layers as the table of architectures describes them: modules by name, sizes and rules from the config.
 
-For runners with layers of their own. Everything here is read from transformers' model; nothing is computed.
+For runners with their own layers. Everything here is read from transformers' model; nothing is computed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class LayerStack:
 
         Args:
             model: transformers' base model.
-            computes: What the runner that asks can compute.
+            computes: The features that the runner computes.
 
         Raises:
-            RunnerUnfitError: No row describes the model, it is configured as a decoder, or its layers have what the
-                runner does not compute.
-            AttributeError: The layers are not those of the row.
+            RunnerUnfitError: No row describes the model, it is configured as a decoder, or its layers need something
+                that the runner does not compute.
+            AttributeError: The layers do not match the row.
         """
         self._config = config = model.config
         architecture = ARCHITECTURES.get(config.model_type)
@@ -79,7 +79,7 @@ class LayerStack:
         self.causal = self.row.causal and is_causal(config)
         names = ("hidden_act", "activation", "hidden_activation")
         self.activation = str(next((found for name in names if (found := getattr(config, name, None))), None))
-        """transformers' name of what the feed-forward part applies between its products."""
+        """transformers' name of the feed-forward activation."""
         self._require(computes)
 
     def _require(self, computes: frozenset[Feature]) -> None:
@@ -111,10 +111,10 @@ class LayerStack:
         return list(getattr(self._config, "layer_types", None) or ["full_attention"] * len(self.modules))
 
     def norms(self) -> Iterator[LayerNorms]:
-        """Give the norms of each layer.
+        """Yield the norms of each layer.
 
         Raises:
-            AttributeError: They are not where the row says.
+            AttributeError: A norm is not where the row says.
         """
         names = self.row.norms
         if not isinstance(names, PreNorm):
@@ -168,11 +168,11 @@ def is_causal(config: Any) -> bool:
 
 
 def plain_linear(layer: torch.nn.Module, name: str) -> torch.nn.Linear:
-    """Give one of the linear layers of a layer.
+    """Return one of the linear layers of a layer.
 
     Raises:
-        RunnerUnfitError: It is something else.
-        AttributeError: There is none of this name.
+        RunnerUnfitError: It is no plain linear layer.
+        AttributeError: None has this name.
     """
     module = layer.get_submodule(name)
     if type(module) is not torch.nn.Linear:

@@ -19,11 +19,12 @@ LOWER, UPPER = ".lora_A.weight", ".lora_B.weight"
 WRAPPER = "base_model.model."
 """PEFT's prefix of the base model's layers."""
 UNREAD = (".pooler.dense", ".pooler")
-"""Layers that PEFT adapts along with all others, and whose result no head here reads."""
+"""Layers that PEFT adapts along with all others, but whose result no head here reads."""
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 CHANGING_STARTS = ("pissa", "olora", "corda", "loftq", "lora_ga")
-"""Ways to start the training that take the first factors off the base weights: saved without PEFT's conversion, an
-adapter needs those other base weights."""
+"""Initialisations that subtract the first factors from the base weights: saved without PEFT's conversion, an adapter
+needs those modified base weights.
+"""
 VARIANTS = (
     "alora_invocation_tokens",
     "arrow_config",
@@ -165,7 +166,7 @@ def _check_shapes(layer: str, lower: torch.Tensor, upper: torch.Tensor, shape: t
 
 
 def _scale(config: Any, key: str, rank: int) -> float:
-    """Compute what PEFT multiplies the product by, with the layer's own alpha where it has one."""
+    """Compute PEFT's scaling factor, with the layer's own alpha if it has one."""
     from peft.utils.other import get_pattern_key
 
     patterns = config.alpha_pattern or {}

@@ -1,1 +1,1 @@
-"""Padded batches, and the runner that serves where packing is refused."""
+"""Padded batches, and the runner that serves if packing is refused."""

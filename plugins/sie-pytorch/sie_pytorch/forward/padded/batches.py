@@ -1,4 +1,6 @@
-"""From packed sequences to padded batches of similar length, and back: for runners whose library takes padded input."""
+"""Converts packed sequences to padded batches of similar length, and back: for runners whose library takes padded
+input.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class PaddedBatch:
         return self.rows >= 0
 
     def pad(self, flat: torch.Tensor, padding: int | bool) -> torch.Tensor:
-        """Bring `[total_tokens]` values into this shape, `padding` where no token stands."""
+        """Scatter `[total_tokens]` values into this shape, with `padding` at the other positions."""
         return flat[self.rows.clamp(min=0)].masked_fill(~self.real, padding)
 
 
@@ -40,7 +42,7 @@ class PaddedBatches:
 
     batches: tuple[PaddedBatch, ...]
     _places: torch.Tensor
-    """int64 `[total_tokens]` on the device: where each token stands in the padded batches, one after another."""
+    """int64 `[total_tokens]` on the device: position of each token in the concatenated padded batches."""
 
     @classmethod
     def of(cls, cu_seqlens: torch.Tensor, transfers: Transfers, *, exact: bool = False) -> PaddedBatches:
@@ -48,7 +50,7 @@ class PaddedBatches:
 
         Args:
             cu_seqlens: `[sequences + 1]` on the CPU, as `Runner.forward` takes it.
-            transfers: Those of the device.
+            transfers: Transfers of the device.
             exact: Batch only sequences of equal length, which takes no padding.
         """
         bounds = cu_seqlens.tolist()

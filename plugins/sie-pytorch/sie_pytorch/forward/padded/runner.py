@@ -18,11 +18,12 @@ from sie_pytorch.forward.transfers import Transfers
 class PaddedRunner(DrivenModel):
     """Sorts sequences by length, runs them in padded batches of similar length, and returns them flat.
 
-    The model derives positions, masks and biases itself, as it does anywhere else.
+    The model derives positions, masks and biases itself, as always.
     """
 
     def __init__(self, context: RunnerContext, *, exact: bool = False) -> None:
-        """Have the model attend by PyTorch's fused function, or spelled out where the backend is `eager`.
+        """Have the model attend by PyTorch's fused function, or by transformers' `eager` code if the backend is
+        `eager`.
 
         Args:
             context: What to run.
@@ -56,7 +57,7 @@ class PaddedRunner(DrivenModel):
         states: list[torch.Tensor] = []
         for batch in padded.batches:
             if states and point is not None:
-                point()  # while the model is without the factors: what runs meanwhile may be the same model
+                point()  # here the model is without the factors, as another run of it needs
             with applied(self._model, low_rank):
                 states.append(self._run(batch, ids, segment_ids, seen))
         return padded.flatten(states)

@@ -1,1 +1,1 @@
-"""An adapter put together: tokenizer, runner and heads."""
+"""An assembled adapter: tokenizer, runner and heads."""

@@ -61,7 +61,7 @@ def compose(
             `head_makers`.
         heads: A maker for each head. Heads of vectors serve `encode`, a head of classifications serves `extract`.
         auto_classes: transformers' names of the classes, such as `AutoModelForMaskedLM`, that your heads are parts of.
-            Weights made for a class of their own are refused (`sie_text.recipe.heed_auto_map`).
+            Weights made for their own class are refused (`sie_text.recipe.heed_auto_map`).
         judged: The one of them whose first tensor has logits that end in a threshold or a ranking; if half precision
             changes these, the model is served in float32.
 

@@ -1,4 +1,4 @@
-"""Text models with any heads, packed where their architecture allows."""
+"""Text models with any heads, packed if their architecture allows."""
 
 from __future__ import annotations
 

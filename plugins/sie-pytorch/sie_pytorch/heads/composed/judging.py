@@ -17,7 +17,7 @@ from sie_pytorch.heads.protocol import Head
 MOST_TOKENS = 128
 """Tokens from which on no further probe is taken: the model's own pass over them is part of the load."""
 LEAST = 4
-"""Probes that are taken however long they are: of one alone a logit may hardly move by chance."""
+"""Probes used whatever their length: a single one's logit may hardly move by chance."""
 
 
 class HeadJudge:

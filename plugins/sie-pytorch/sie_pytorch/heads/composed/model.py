@@ -44,7 +44,7 @@ class PackedModel(TextAdapter):
         Args:
             runner: From ids to states.
             heads: From states to outputs, each of another kind.
-            device: Where runner and heads are.
+            device: Device of runner and heads.
             threads: CPU threads PyTorch may use.
             gives_types: Whether token types go with the tokens.
 
@@ -86,14 +86,14 @@ class PackedModel(TextAdapter):
             ]
 
     def await_device(self, units: Sequence[Unit], raw: list[Computed]) -> bool:
-        """Wait for what the heads made."""
+        """Wait for the results of the heads."""
         for _, copies in raw:
             for copy in copies:
                 copy.land()
         return True
 
     def finish(self, units: Sequence[Unit], raw: list[Computed]) -> Sequence[ItemOutput]:
-        """Hand each unit its rows; all rows of an output lie in arrays that nothing else holds."""
+        """Give each unit its rows; all rows of an output share an array that nothing else holds."""
         sequences = [unit.payload for unit in units]
         made = [
             (output, self._heads[output].finish(sequences, layout, [copy.wait() for copy in copies], chosen))

@@ -37,11 +37,11 @@ def runner_for(
         judge: As `build_runner` takes it.
 
     Raises:
-        ModelLoadError: The checkpoint is damaged, or asks for what is not installed.
+        ModelLoadError: The checkpoint is damaged, or needs something that is not installed.
         NotUnderstoodError: transformers has no base model for it that turns token ids into states.
         OutOfDeviceMemory: The device has no room.
     """
-    # Imports transformers' models, which takes longer than all else here.
+    # Imports transformers' models, which takes longer than everything else here.
     from sie_pytorch.forward import build_runner, keep_refusal, recall_refusal
     from sie_pytorch.forward.checkpoint.dialects import IgnoredConfigError
 
@@ -77,5 +77,5 @@ def runner_for(
 
 
 def _asks_for_lora(model: ResolvedModel) -> bool:
-    """Say whether the config declares LoRA adapters, or the profile uses one."""
+    """Return whether the config declares LoRA adapters, or the profile uses one."""
     return bool(model.config.loras) or any(model.profile.runtime.get(name) for name in ("lora", "lora_id"))

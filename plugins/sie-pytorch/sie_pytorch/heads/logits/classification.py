@@ -25,9 +25,9 @@ class ClassificationHead(Head):
     output: Output = "classifications"
 
     def __init__(self, classifier: Classifier, names: Sequence[str], activation: Activation) -> None:
-        """Keep the classifier, the names of its labels, and what makes scores of logits where a request does not say.
+        """Keep the classifier, the names of its labels, and the default activation.
 
-        Requests say it by the option `activation`, which a family declares for the stage `run`.
+        Requests set it by the option `activation`, which a family declares for the stage `run`.
         """
         self._classifier = classifier
         self._activation = activation
@@ -52,7 +52,7 @@ class ClassificationHead(Head):
     def finish(
         self, sequences: Sequence[TokenSequence], layout: Spans, arrays: Sequence[NDArray[Any]], choice: Activation
     ) -> list[ItemOutput]:
-        """Make scores of each text's logits; the check of outputs finds one that is no number."""
+        """Make scores from each text's logits; the check of outputs finds NaN."""
         return [ItemOutput(classifications=self._classes(row, choice)) for row in arrays[0]]
 
     def _classes(self, logits: NDArray[np.float32], activation: Activation) -> tuple[Classification, ...]:

@@ -14,10 +14,10 @@ from sie_pytorch.heads.vectors.steps import Steps
 
 
 class Classifier(ABC):
-    """From the states of a batch to logits, one row a sequence."""
+    """Maps the states of a batch to logits, one row per sequence."""
 
     labels: int
-    """How many logits a sequence gets."""
+    """Number of logits per sequence."""
     memory_bytes: int
     """Bytes of its weights on the device."""
     padding: int | None = None
@@ -34,7 +34,7 @@ class Classifier(ABC):
 
 
 class PooledClassifier(Classifier):
-    """A pooling and the layers after it, of which the last gives the logits."""
+    """A pooling and the layers after it; the last one gives the logits."""
 
     def __init__(self, pooling: PoolingSettings, steps: Steps) -> None:
         self._modes = pooling.modes

@@ -1,4 +1,4 @@
-"""A transformers class without its base model: what it does after, on states computed elsewhere.
+"""A transformers class without its base model: its remaining computation, on states computed elsewhere.
 
 The class's own forward pass runs, so whatever pooler, dense layer, late pooling or softcap the class has is there, for
 every architecture.
@@ -21,7 +21,7 @@ from sie_pytorch.heads.pooling import Spans, pool
 Gathering = Literal["cls", "lasttoken", "unpadded", "mean", "tokens"]
 """States of a sequence that a class reads: the first, the last, the last that is not padding, their mean, or each."""
 GATHERINGS: tuple[Gathering, ...] = ("cls", "lasttoken", "unpadded", "mean", "tokens")
-"""In the order they are tried: one state a sequence is cheap, all of them must be padded."""
+"""In the order of trial: one state per sequence is cheap, all of them must be padded."""
 
 
 class ClassHead(Classifier):
@@ -32,8 +32,8 @@ class ClassHead(Classifier):
 
         Args:
             model: The model of the class, in evaluation mode.
-            gathering: What it is given of each sequence.
-            labels: How many logits it gives.
+            gathering: The states it gets of each sequence.
+            labels: Number of its logits.
             padding: The padding token of the checkpoint.
         """
         self._given = GivenStates(model.base_model, ("pooler", "pooler_activation"))
@@ -64,7 +64,7 @@ class ClassHead(Classifier):
     def _classify(self, states: torch.Tensor, real: torch.Tensor | None = None) -> torch.Tensor:
         """Run the class on `[sequences, tokens, hidden]`; `real` masks padding."""
         mask = torch.ones(states.shape[:2], dtype=torch.int64, device=states.device) if real is None else real.long()
-        # The ids only say where padding is: 0 is the config's padding, and 1 its end of a text.
+        # The ids only mark padding: 0 is the config's padding, and 1 its end token.
         with self._given.holding(states):
             logits: torch.Tensor = self._model(input_ids=mask, attention_mask=mask).logits
         return logits[:, -1] if logits.ndim == 3 else logits
@@ -75,7 +75,8 @@ def _padded(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Pad sequences of similar length together, without a wait for the device.
 
-    Gives for each batch which sequences it holds, their states `[sequences, longest, hidden]`, and what is no padding.
+    Yields for each batch the indices of its sequences, their states `[sequences, longest, hidden]`, and the mask of
+    real tokens.
     """
     groups = group_by_length(spans.sizes)
     uploaded = transfers.upload([np.array(group) for group in groups])

@@ -48,7 +48,7 @@ class GivenStates(nn.Module):
         """Return the states, whatever the class asks with."""
         pooled = None
         if self.pooler is not None:
-            # ALBERT's pooler is a bare linear layer with its activation beside it.
+            # ALBERT's pooler is a bare linear layer with a separate activation.
             bare = isinstance(self.pooler, nn.Linear)
             pooled = self.pooler(self._states[:, 0] if bare else self._states)
             pooled = pooled if self.pooler_activation is None else self.pooler_activation(pooled)

@@ -1,7 +1,7 @@
 """Loads the head of a checkpoint's own class, and finds out by trial which states of a sequence it reads.
 
 The class is built small — one layer, few words — with the checkpoint's head in it: the large part is the runner's. Its
-own forward pass on probe sequences then says which gathering of its base model's states gives the same logits.
+own forward pass on probe sequences then shows which gathering of its base model's states gives the same logits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOLERANCE = 1e-4
 
 
 def load_classifier(folder: Path) -> ClassHead:
-    """Load what a sequence classifier does after its base model.
+    """Load the part of a sequence classifier after its base model.
 
     Raises:
         ModelLoadError: `CORRUPT`: a weight of the head is missing or misshaped.
@@ -63,7 +63,7 @@ def load_classifier(folder: Path) -> ClassHead:
 
 
 def load_vocabulary_rows(folder: Path, tokens: Sequence[int]) -> ClassHead:
-    """Load a causal language model's head for the logits of `tokens` alone, in their order.
+    """Load only the rows of a causal language model's head for the logits of `tokens`, in their order.
 
     Raises:
         ModelLoadError: `CORRUPT`: the weights of the head are missing. `CONFIG`: a token is not in the vocabulary.
@@ -107,10 +107,10 @@ def small_config(folder: Path) -> Any:
 
 
 def _require_head(model: Any, report: Any) -> None:
-    """Refuse a head that is not all there: transformers would start what is missing at random.
+    """Refuse an incomplete head: transformers would initialise the missing weights at random.
 
     Raises:
-        ModelLoadError: `CORRUPT`, naming some of it.
+        ModelLoadError: `CORRUPT`, naming some of them.
     """
     bad = [str(key) for key in report["missing_keys"]]
     bad += [str(key[0] if isinstance(key, tuple) else key) for key in report["mismatched_keys"]]
@@ -125,7 +125,7 @@ def _require_head(model: Any, report: Any) -> None:
 
 @torch.inference_mode()
 def _prove(model: Any, labels: int, padding: int | None = None) -> ClassHead:
-    """Find the gathering with which the head gives what the whole class gives; `padding` is the checkpoint's token."""
+    """Find which states (first, last, mean, all) reproduce the full class; `padding` is the checkpoint's token."""
     generator = torch.Generator().manual_seed(0)
     sequences = [torch.randint(END + 1, VOCABULARY, (1, length), generator=generator) for length in PROBE_LENGTHS]
     for ids in sequences:

@@ -18,7 +18,7 @@ from sie_pytorch.heads.own_class.given_states import GivenStates
 
 
 class MaskedLanguageHead:
-    """From states to logits over the vocabulary."""
+    """Maps states to logits over the vocabulary."""
 
     def __init__(self, model: Any) -> None:
         """Take the head of `model`, a `*ForMaskedLM`, whose base model is dropped."""
@@ -31,7 +31,7 @@ class MaskedLanguageHead:
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Turn `[tokens, hidden]` into logits `[tokens, vocabulary]`, in the precision of the weights."""
-        # No class reads the ids where it has the states; some ask for their shape.
+        # No class reads the values of the ids if it has the states; some read their shape.
         ids = torch.zeros((1, len(states)), dtype=torch.int64, device=states.device)
         with self._given.holding(states[None].to(self._dtype)):
             logits: torch.Tensor = self._model(input_ids=ids).logits

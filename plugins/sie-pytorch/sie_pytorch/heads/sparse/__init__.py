@@ -1,1 +1,1 @@
-"""Heads that give sparse vectors: weights of a vocabulary's entries."""
+"""Heads for sparse vectors: weights of vocabulary entries."""

@@ -1,6 +1,6 @@
 """SPLADE: a weight for every entry of the vocabulary, pooled over the logits of a text's tokens.
 
-The definition is that of `SpladePooling` of sentence-transformers 6 (arXiv 2107.05720 for the sum, 2109.10086 for the
+The definition follows `SpladePooling` of sentence-transformers 6 (arXiv 2107.05720 for the sum, 2109.10086 for the
 largest, 2504.14839 for the second logarithm).
 """
 
@@ -47,7 +47,7 @@ class SpladeHead(Head):
         return bounds
 
     def compute(self, states: torch.Tensor, layout: list[int], choice: None) -> tuple[torch.Tensor, ...]:
-        """Turn flat states into entries: how many each text has, their indices, and their float32 weights."""
+        """Turn flat states into entries: their number per text, their indices, and their float32 weights."""
         counts, indices, values = zip(*(_entries(rows) for rows in self._pooled(states, layout)), strict=True)
         return torch.cat(counts), torch.cat(indices), torch.cat(values)
 
@@ -60,7 +60,7 @@ class SpladeHead(Head):
         return sparse_outputs(arrays, most, self.dims)
 
     def _pooled(self, states: torch.Tensor, bounds: list[int]) -> Iterator[torch.Tensor]:
-        """Give float32 weights `[texts, vocabulary]` of as many texts at a time as there may be tokens."""
+        """Yield float32 weights `[texts, vocabulary]` of as many texts at a time as the bound on tokens allows."""
         for group in _groups(bounds, self._chunk):
             start, stop = group[0], group[-1]
             pooled = torch.zeros((len(group) - 1, self.dims), dtype=torch.float32, device=states.device)
@@ -75,7 +75,8 @@ class SpladeHead(Head):
     def _take(self, pooled: torch.Tensor, logits: torch.Tensor) -> None:
         """Add some tokens of a text to its pooled result, `[vocabulary]`."""
         if self._settings.pooling == "max":
-            # Weights rise with logits: the largest weight is that of the largest logit, and pooled is never below 0.
+            # Weights rise with logits: the largest weight belongs to the largest logit, and pooled values are never
+            # below 0.
             torch.maximum(pooled, logits.amax(0).float(), out=pooled)
         else:
             pooled += self._weigh(logits.float().relu_()).sum(0)
@@ -87,7 +88,7 @@ class SpladeHead(Head):
 
 
 def _groups(bounds: list[int], most: int) -> Iterator[list[int]]:
-    """Cut the bounds of texts into groups of up to `most` tokens; a longer text is a group of its own."""
+    """Cut the bounds of texts into groups of up to `most` tokens; a longer text forms a group alone."""
     group = bounds[:1]
     for bound in bounds[1:]:
         if len(group) > 1 and bound - group[0] > most:

@@ -37,14 +37,14 @@ class TokenWeightHead(Head):
         """Load the layer onto `device`.
 
         Args:
-            settings: What the files say.
+            settings: The files' settings.
             hidden_size: Of the states.
-            vocabulary: How many tokens there are.
+            vocabulary: Number of tokens.
             weightless: Ids of tokens without a weight.
-            device: Where the states are.
+            device: Device of the states.
 
         Raises:
-            ModelLoadError: `CORRUPT`: the layer is missing, or is none from states to one number.
+            ModelLoadError: `CORRUPT`: the layer is missing, or does not map states to one number.
         """
         self._layer = load_projection(settings.projection).to(device)
         if tuple(self._layer.weight.shape) != (1, hidden_size):
@@ -58,7 +58,7 @@ class TokenWeightHead(Head):
         self.memory_bytes = sum(weight.nbytes for weight in self._layer.parameters())
 
     def lay_out(self, batch: PackedBatch, upload: Upload) -> PackedBatch:
-        """Keep the batch for the host; the device needs nothing of them."""
+        """Keep the batch for the host; the device needs nothing of it."""
         return batch
 
     def compute(self, states: torch.Tensor, layout: PackedBatch, choice: None) -> tuple[torch.Tensor]:

@@ -1,1 +1,1 @@
-"""Heads that give a vector a text, or a vector a token."""
+"""Heads for one vector per text, or one per token."""

@@ -54,7 +54,7 @@ class DenseHead(Head):
         """Read the options `pooling` and `normalize`.
 
         Raises:
-            InvalidInput: The layers do not take what the pooling gives.
+            InvalidInput: The layers do not accept the pooling's output size.
         """
         pooling, normalize = task.options.get("pooling"), task.options.get("normalize")
         modes = self._modes if pooling is None else (POOLING_NAMES[pooling],)
@@ -73,7 +73,8 @@ class DenseHead(Head):
     def compute(self, states: torch.Tensor, layout: Spans, choice: DenseChoice) -> tuple[torch.Tensor]:
         """Turn flat states `[total_tokens, hidden]` into float32 embeddings `[sequences, dims]`.
 
-        Pooling by more or fewer modes than the files', where no layer after it minds, gives more or fewer dimensions.
+        Pooling by more or fewer modes than the files' gives more or fewer dimensions, if no later layer has a fixed
+        size.
         """
         skips_last = self._steps.ends_in_unit_length and choice.normalize is False
         vectors = self._steps(pool(states, layout, choice.modes), without_last=skips_last)
@@ -84,12 +85,12 @@ class DenseHead(Head):
     def finish(
         self, sequences: Sequence[TokenSequence], layout: Spans, arrays: Sequence[NDArray[Any]], choice: DenseChoice
     ) -> list[ItemOutput]:
-        """Hand each text its row; all lie in one array that nothing else holds."""
+        """Give each text its row; all rows share an array that nothing else holds."""
         unit_length = self._unit_length(choice)
         return [ItemOutput(dense=row, normalized=unit_length) for row in arrays[0]]
 
     def _unit_length(self, choice: DenseChoice) -> bool:
-        """Whether vectors leave with unit length: cut to a size of the files', they keep only part of it."""
+        """Whether vectors have unit length; cut to a size that the files state, they keep only part of it."""
         if choice.normalize is not None:
             return choice.normalize
         return self._steps.ends_in_unit_length and self.dims == self._steps.dims

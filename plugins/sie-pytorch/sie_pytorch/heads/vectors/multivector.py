@@ -29,7 +29,7 @@ class Kept:
     rows: torch.Tensor
     """int64 `[kept]` on the device: numbers of flat states."""
     stops: NDArray[np.int64]
-    """`[sequences]`: how many are kept up to the end of each."""
+    """`[sequences]`: cumulative number of kept tokens."""
 
 
 class MultivectorHead(Head):
@@ -43,10 +43,10 @@ class MultivectorHead(Head):
         """Load the layers onto `device`.
 
         Args:
-            settings: What the files say.
+            settings: The files' settings.
             skipped: Ids of the tokens of the skip list.
             hidden_size: Of the states.
-            device: Where the states are.
+            device: Device of the states.
 
         Raises:
             ModelLoadError: `CORRUPT`: weights are missing or do not fit; `CONFIG`: sizes do not follow one another.
@@ -79,11 +79,11 @@ class MultivectorHead(Head):
     def finish(
         self, sequences: Sequence[TokenSequence], layout: Kept, arrays: Sequence[NDArray[Any]], choice: bool | None
     ) -> list[ItemOutput]:
-        """Hand each text its vectors; all lie in one array that nothing else holds."""
+        """Give each text its vectors; all share an array that nothing else holds."""
         return [ItemOutput(multivector=part) for part in np.split(arrays[0], layout.stops[:-1])]
 
     def _kept(self, batch: PackedBatch) -> NDArray[np.bool_]:
-        """Say of every token of a batch whether it counts."""
+        """Return the mask of the tokens that count."""
         ids, lengths, settings = batch.ids, batch.lengths, self._settings
         queries = np.array([sequence.query for sequence in batch.sequences])
         kept = np.ones(len(ids), dtype=bool)

@@ -14,7 +14,7 @@ from sie_pytorch.heads.weights import read_named, read_pinned, read_weights
 
 
 class DenseStep(nn.Module):
-    """A linear layer, an activation and, where the files ask for it, the input added to the result."""
+    """A linear layer, an activation and, if the files ask for it, a residual connection."""
 
     def __init__(self, settings: DenseSettings) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Steps:
     """The layers in their order, in float32."""
 
     def __init__(self, settings: Sequence[HeadSettings], dims: int, device: torch.device) -> None:
-        """Load them onto `device`; `dims` is what the first takes.
+        """Load them onto `device`; `dims` is the input size of the first.
 
         Raises:
             ModelLoadError: `CORRUPT`: weights are missing or do not fit; `CONFIG`: sizes do not follow one another.

@@ -1,8 +1,8 @@
-"""BGE-M3 (arXiv 2402.03216): a dense encoder with two linear layers beside it, for token weights and token vectors.
+"""BGE-M3 (arXiv 2402.03216): a dense encoder with two additional linear layers, for token weights and token vectors.
 
 The layers are read from safetensors. The published ones, `sparse_linear.pt` and `colbert_linear.pt`, are Python
-pickles: reading one may run what it says, and PyTorch's restriction to tensors has failed before. They are read where
-the model's config pins size and SHA-256 and they are those very files; no other pickle is.
+pickles: reading one may run code, and PyTorch's restriction to tensors has failed before. They are read only if they
+match the size and SHA-256 that the model's config pins; no other pickle is read.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ ABSENT = (
 
 
 def add_bge_m3(recipe: Recipe, card: ModelCard, pickles: Mapping[str, PinnedFile]) -> Recipe:
-    """Add the heads of BGE-M3 to a dense recipe, as far as their layers are there, and note what is left out.
+    """Add the heads of BGE-M3 to a dense recipe, as far as their layers exist, and note the missing ones.
 
     Args:
         recipe: The dense part.
         card: The facts of the files.
-        pickles: What the model's config pins.
+        pickles: The pins of the model's config.
     """
     names = {f"{name}{ending}" for name in LAYERS.values() for ending in (".pt", ".safetensors")}
     if not names & {*card.files, *pickles}:

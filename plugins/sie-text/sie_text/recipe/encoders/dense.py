@@ -26,7 +26,7 @@ LEGACY_POOLING: Mapping[str, PoolingMode] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""The flags older files hold in place of `pooling_mode`; where several are set they concatenate in this order."""
+"""The flags that older files hold instead of `pooling_mode`; if several are set, they concatenate in this order."""
 
 ACTIVATIONS = frozenset(
     f"torch.nn.modules.{name}"
@@ -48,7 +48,7 @@ ACTIVATIONS = frozenset(
 
 
 def default_mode(card: ModelCard) -> PoolingMode:
-    """Choose as SentenceTransformer does: the last token of a causal language model, else the mean."""
+    """Choose as SentenceTransformer does: the last token of a causal language model, otherwise the mean."""
     causal = card.architectures[:1] and card.architectures[0].endswith("ForCausalLM")
     return "lasttoken" if causal and card.config.get("is_causal", True) else "mean"
 

@@ -35,6 +35,6 @@ def _letters(name: str) -> str:
 def is_headless(card: ModelCard) -> bool:
     """Whether the checkpoint was saved from a base model.
 
-    One saved with a language-modelling or classification head may be anything: BERT's and SPLADE's say the same.
+    One saved with a language-modelling or classification head may be anything: BERT's and SPLADE's files say the same.
     """
     return bool(card.architectures) and all(name.endswith(("Model", "Encoder")) for name in card.architectures)

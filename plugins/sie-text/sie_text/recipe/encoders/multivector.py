@@ -42,7 +42,7 @@ PYLATE_MARKS = (
     "document_prefix",
     "skiplist_words",
 )
-"""Keys by which a file of PyLate is known; it expands queries unless it says otherwise."""
+"""Keys that identify a file of PyLate; it expands queries unless it says otherwise."""
 
 
 def is_multivector(card: ModelCard) -> bool:
@@ -89,7 +89,7 @@ def multivector_recipe(card: ModelCard) -> Recipe:
 
 
 def _steps(module: ModuleCard) -> tuple[HeadSettings, ...]:
-    """Read a module after the transformer: a layer over the states of tokens, or the mask, which is none."""
+    """Read a module after the transformer: a layer over the states of tokens, or the mask, which has no layer."""
     if not module.type.startswith(("sentence_transformers.", "pylate.models.Dense.")):
         raise NotUnderstoodError(f"modules.json names {module.type}, a class of its own")
     if module.kind == "MultiVectorMask":
@@ -120,7 +120,7 @@ def _masked(
 
 
 def _pylate_settings(files: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the settings of the transformer that PyLate keeps beside the prompts."""
+    """Return the settings of the transformer that PyLate stores next to the prompts."""
     settings = {name: files[name] for name in ("query_length", "document_length") if files.get(name) is not None}
     if "query_expansion" in files:
         return {**settings, "query_expansion": files["query_expansion"]}
@@ -135,7 +135,7 @@ def _pylate_settings(files: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pylate_skiplist(files: Mapping[str, Any], marked: bool) -> tuple[str, ...]:
-    """Give the skip list of files without a mask: PyLate skips punctuation where its files say nothing."""
+    """Return the skip list of files without a mask: PyLate skips punctuation by default."""
     if files.get("skiplist_words") is not None:
         return tuple(files["skiplist_words"])
     return PUNCTUATION if marked or files.get("model_type") == "ColBERT" else ()
@@ -157,7 +157,7 @@ def _expansion(config: Mapping[str, Any] | None) -> ExpansionSettings | None:
 
 
 def _stanford(card: ModelCard) -> Recipe:
-    """Read a checkpoint that holds its projection beside the encoder's weights, and `artifact.metadata` beside it."""
+    """Read a checkpoint that holds its projection among the encoder's weights, and `artifact.metadata`."""
     metadata = _metadata(card)
     prompts = dict(card.sentence_transformers.get("prompts") or {})
     markers = {
@@ -185,7 +185,7 @@ def _stanford(card: ModelCard) -> Recipe:
 
 
 def _metadata(card: ModelCard) -> Mapping[str, Any]:
-    """Read `artifact.metadata`; the standard markers and lengths hold where it is missing."""
+    """Read `artifact.metadata`; if it is missing, the standard markers and lengths hold."""
     if METADATA not in card.files or not (card.path / METADATA).is_file():
         return {}
     try:

@@ -75,7 +75,7 @@ def _splade_recipe(card: ModelCard, modules: Sequence[ModuleCard]) -> Recipe:
     """Read a chain of a transformer and SPLADE's pooling; without modules, what `SparseEncoder` makes of a checkpoint.
 
     Raises:
-        NotUnderstoodError: The chain is another, or one of its modules asks for something else.
+        NotUnderstoodError: The chain has another form, or one of its modules asks for something else.
     """
     most = size(card.sentence_transformers, "max_active_dims", "config_sentence_transformers.json")
     if not modules:

@@ -54,7 +54,7 @@ def is_sparse_router(card: ModelCard) -> bool:
 
 
 def is_router(card: ModelCard) -> bool:
-    """Whether `modules.json` is a router alone, of whatever kind."""
+    """Whether `modules.json` holds only a router, of any kind."""
     return len(card.modules) == 1 and card.modules[0].kind in ROUTERS
 
 
@@ -62,7 +62,7 @@ def read_routes(card: ModelCard) -> Routes:
     """Read the routes of a model.
 
     Raises:
-        NotUnderstoodError: They are others than a look-up and a SPLADE encoder.
+        NotUnderstoodError: The routes are not a look-up and a SPLADE encoder.
         ModelLoadError: `CORRUPT`: a file of a module is no JSON.
     """
     if len(card.modules) != 1:
@@ -125,7 +125,7 @@ def _lookup(card: ModelCard, module: ModuleCard) -> LookupSettings:
 
 
 def _card_of(card: ModelCard, chain: Sequence[ModuleCard]) -> ModelCard:
-    """Make a card of one route, as if it were a model of its own."""
+    """Make the card of one route, as if it were a separate model."""
     folder = chain[0].path
     return card_below(card, folder, config=_read(folder / "config.json"), modules=tuple(chain))
 
