@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import TypeVar
 
+from sie_core.batching.queue import COST
 from sie_core.contracts import (
     Batch,
     BatchLimits,
@@ -110,17 +111,19 @@ class CheckedScheduler:
         except Exception as error:
             raise BrokenScheduler(f"add raised {type(error).__name__}") from error
         self._waiting.setdefault(request, set()).update(units)
-        self._count(request.model, len(units), sum(queued.unit.cost for queued in units))
+        self._count(request.model, len(units), sum(map(COST, units)))
 
     def late(self, now: float) -> list[tuple[QueuedRequest, int]]:
         """Drop the requests that cannot be answered in time any more; return each with its number of units."""
-        return self._ask(
-            lambda: [(each, len(self._forget(each))) for each in self._scheduler.late(now) if each in self._waiting]
-        )
+        late = self._ask(self._scheduler.late, now)
+        return [] if late == [] else self._ask(self._forget_all, late)
 
     def next(self, now: float, *, ahead: bool = False, within: Batch | None = None) -> Batch | None:
         """Form the next batch; a preemptible one, or one behind another, only where that is worth it."""
-        batch = self._ask(lambda: self._scheduler.next(now, ahead=ahead, within=within))
+        return self._ask(self._next, now, ahead, within)
+
+    def _next(self, now: float, ahead: bool, within: Batch | None) -> Batch | None:
+        batch = self._scheduler.next(now, ahead=ahead, within=within)
         if batch is None:
             if self.queued_units and not ahead and within is None:
                 raise BrokenScheduler(f"next gave an idle device no batch though {self.queued_units} units are queued")
@@ -130,7 +133,7 @@ class CheckedScheduler:
         predicted_s = batch.predicted_s
         if predicted_s is not None and not (isinstance(predicted_s, int | float) and isfinite(predicted_s)):
             raise BrokenScheduler(f"predicted_s is {predicted_s!r:.100}, and should be seconds")
-        self._ask(self._take, batch)
+        self._take(batch)
         return batch
 
     def ran(self, batch: Batch, seconds: float | None, now: float) -> None:
@@ -188,13 +191,16 @@ class CheckedScheduler:
             raise BrokenScheduler(f"a batch mixes the keys {keys!r:.200}")
         if batch.cost != cost:
             raise BrokenScheduler(f"a batch says that it costs {batch.cost}, and its units cost {cost}")
-        left, (told, _) = self._units[batch.model], self._ask(self._scheduler.waiting, batch.model)
+        left, (told, _) = self._units[batch.model], self._scheduler.waiting(batch.model)
         if told != left:
             raise BrokenScheduler(f"{left} units of {batch.model.id} wait, and waiting says {told}: others are lost")
 
+    def _forget_all(self, late: Sequence[QueuedRequest]) -> list[tuple[QueuedRequest, int]]:
+        return [(each, len(self._forget(each))) for each in late if each in self._waiting]
+
     def _forget(self, request: QueuedRequest) -> set[QueuedUnit]:
         dropped = self._waiting.pop(request, set())
-        self._count(request.model, -len(dropped), -sum(queued.unit.cost for queued in dropped))
+        self._count(request.model, -len(dropped), -sum(map(COST, dropped)))
         return dropped
 
     def _count(self, model: QueuedModel, units: int, cost: int) -> None:

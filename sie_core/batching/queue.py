@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from math import exp
+from operator import attrgetter
 from typing import Final
 
 from sie_core.batching.speed import SpeedTable
@@ -26,6 +27,7 @@ _RANKS: Final[dict[Priority | None, int]] = {"interactive": 0, None: 1, "bulk": 
 _APART: Final = 1 << 44
 # Seconds after which the pace at which clients were served tells a third as much of the pace to come.
 PACE_S: Final = 1.0
+COST: Final[Callable[[QueuedUnit], int]] = attrgetter("unit.cost")
 # Clients that left whose share is remembered, while others wait.
 _REMEMBERED: Final = 1024
 
@@ -97,7 +99,7 @@ class ModelQueue:
 
     def add(self, request: QueuedRequest, units: Sequence[QueuedUnit]) -> None:
         """Queue units of a request in this order."""
-        cost = sum(queued.unit.cost for queued in units)
+        cost = sum(map(COST, units))
         waiting = self.requests.get(request) or self._enter(request, cost)
         for queued in units:
             key = queued.unit.key
@@ -121,9 +123,10 @@ class ModelQueue:
             The cost that would run until its end, of what waits and its own. The seconds until its end at the pace of
             late, which counts those who come later and are served first; 0 where that is not known.
         """
-        size, client = cost + request.more_cost, self.clients.get(_client(request))
+        size, who = cost + request.more_cost, _client(request)
+        client = self.clients.get(who)
         if client is None:
-            finish = self._start(request) + size
+            finish = self._start(who) + size
         else:
             finish = client.start + client.ahead.up_to(_order(request, client, size)) + size
         known = self._took_s >= PACE_S / 2 and self._moved > 0
@@ -137,7 +140,7 @@ class ModelQueue:
 
     def first(self) -> tuple[Key, Waiting]:
         """Return the request that is next, and the key of its first unit. Something waits."""
-        _, key, waiting = min(self._heads(), key=lambda head: head[0])
+        _, key, waiting = min(self._heads())
         return key, waiting
 
     def in_turn(self) -> Iterator[Waiting]:
@@ -154,19 +157,22 @@ class ModelQueue:
             else:
                 yield line[0][2]
 
-    def take(self, key: Key, fits: Fits, now: float) -> dict[Waiting, list[QueuedUnit]]:
+    def take(self, key: Key, fits: Fits | None, now: float) -> dict[Waiting, list[QueuedUnit]]:
         """Take the units that are next of a key, at least one.
 
         Args:
             key: Of a unit that waits.
-            fits: Whether a batch of so much cost, of so many requests, may end with a unit of this one.
+            fits: Whether a batch of so much cost, of so many requests, may end with a unit of this one. None takes one.
             now: Seconds.
 
         Returns:
             The units by their requests, in the order of their turns.
         """
-        lines = [(client, client.lines[key]) for client in self.clients.values() if key in client.lines]
-        heads = [(_finish(client, line), line[0][1], client, line) for client, line in lines]
+        heads = [
+            (_finish(client, line), line[0][1], client, line)
+            for client in self.clients.values()
+            if (line := client.lines.get(key))
+        ]
         heapify(heads)
         taken: dict[Waiting, list[QueuedUnit]] = {}
         total, clients = 0, len(self.clients)
@@ -175,7 +181,7 @@ class ModelQueue:
             waiting = line[0][2]
             unit = waiting.units[key][0]
             total += unit.unit.cost
-            if taken and not fits(total, len(taken) + (waiting not in taken), waiting):
+            if taken and (fits is None or not fits(total, len(taken) + (waiting not in taken), waiting)):
                 total -= unit.unit.cost
                 break
             taken.setdefault(waiting, []).append(waiting.units[key].popleft())
@@ -191,7 +197,7 @@ class ModelQueue:
                 del client.lines[key]
                 heappop(heads)
         for waiting, units in taken.items():
-            self._take_off(waiting, len(units), sum(each.unit.cost for each in units))
+            self._take_off(waiting, len(units), sum(map(COST, units)))
         self._pass(total, clients, now)
         return taken
 
@@ -227,14 +233,14 @@ class ModelQueue:
             self._time = max(self._time + total / clients, min(each.start for each in self.clients.values()))
             self._moves = self._time - before
 
-    def _start(self, request: QueuedRequest) -> float:
-        return max(self._time, self._starts.get(_client(request), 0.0))
+    def _start(self, who: Hashable) -> float:
+        return max(self._time, self._starts.get(who, 0.0))
 
     def _enter(self, request: QueuedRequest, cost: int) -> Waiting:
         who, size = _client(request), cost + request.more_cost
         client = self.clients.get(who)
         if client is None:
-            client = self.clients[who] = Client(who, self._start(request))
+            client = self.clients[who] = Client(who, self._start(who))
             self._starts.pop(who, None)
         order = _order(request, client, size)
         finish = int(client.start + client.ahead.up_to(order) + size)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from typing import Final
 
 from sie_core.batching.booking import Booking
-from sie_core.batching.queue import Fits, ModelQueue, Waiting
+from sie_core.batching.queue import COST, Fits, ModelQueue, Waiting
 from sie_core.contracts import (
     Batch,
     BatchLimits,
@@ -81,7 +82,7 @@ class FairScheduler:
         """Queue units of a request, or raise `QUEUE_FULL`."""
         queue = self._models[request.model]
         if not request.admitted:
-            cost = sum(queued.unit.cost for queued in units)
+            cost = sum(map(COST, units))
             waiting = [each for each in self._models.values() if each.cost]
             if waiting or self._running:
                 self._admit(queue, waiting, request, cost, now)
@@ -95,7 +96,7 @@ class FairScheduler:
         waiting = [queue for queue in self._models.items() if queue[1].cost]
         if not waiting:
             return None
-        model, queue = min(waiting, key=lambda each: (each[1].tag, each[1].since))
+        model, queue = waiting[0] if len(waiting) == 1 else min(waiting, key=lambda each: (each[1].tag, each[1].since))
         key, first = queue.first()
         if within is not None:
             longest_s = self._preempts_s(queue, first, within)
@@ -103,18 +104,20 @@ class FairScheduler:
             longest_s = self._longest_s(queue, shared=len(waiting) > 1 or len(queue.requests) > 1, now=now)
         if longest_s <= 0 or (ahead and len(waiting) == 1 and self._fits_one(queue, longest_s)):
             return None
-        taken = queue.take(key, self._fitting(queue, first, longest_s, now), now)
-        units = sorted((unit for units in taken.values() for unit in units), key=_cost)
-        cost = sum(map(_cost, units))
+        fits = None if queue.units == 1 else self._fitting(queue, first, longest_s, now)
+        taken = queue.take(key, fits, now)
+        units = sorted(chain.from_iterable(taken.values()), key=COST)
+        cost = sum(map(COST, units))
         predicted_s = queue.speed.predict(cost)
-        shortest_s = min(queue.speed.predict(each.size) or 0.0 for each in taken)
-        preemptible = within is None and min(predicted_s or 0.0, shortest_s) >= PREEMPTIBLE_S and self._comes(now)
+        run_s = shortest_s = predicted_s or 0.0
+        if run_s >= PREEMPTIBLE_S:
+            shortest_s = min(queue.speed.predict(each.size) or 0.0 for each in taken)
+        preemptible = within is None and min(run_s, shortest_s) >= PREEMPTIBLE_S and self._comes(now)
         batch = Batch(model, tuple(units), cost, predicted_s, preemptible)
         if within is not None:
-            self._running[within].preempted_s -= predicted_s or 0.0
+            self._running[within].preempted_s -= run_s
         if not self._running:
             self._since = now
-        run_s = predicted_s or 0.0
         self._running[batch] = _Running(run_s, PREEMPTED * run_s, PREEMPTED * shortest_s, within is not None)
         self._time = max(self._time, queue.tag)
         queue.tag += run_s / queue.limits.weight
@@ -124,13 +127,14 @@ class FairScheduler:
         """Drop requests that cannot be answered by their deadline any more; return them."""
         dropped = []
         for queue in self._models.values():
-            past = [each for each in queue.requests if each.deadline is not None and each.deadline <= now]
-            dropped += [request for request in past if queue.cancel(request)]
-            for first in queue.in_turn():
+            for request in list(queue.requests):
+                if request.deadline is not None and request.deadline <= now:
+                    queue.cancel(request)
+                    dropped.append(request)
+            for first in queue.in_turn() if len(queue.requests) > 1 else ():
                 # A lone one is tried, and what it takes is measured.
-                if len(queue.requests) == 1 or now + self._drain_s(queue, first.left) <= (
-                    first.request.deadline or inf
-                ):
+                deadline = first.request.deadline or inf
+                if len(queue.requests) == 1 or now + self._drain_s(queue, first.left) <= deadline:
                     break
                 queue.cancel(first.request)
                 dropped.append(first.request)
@@ -264,7 +268,3 @@ def _full(queue: ModelQueue, longest_s: float) -> float:
     # Return the cost of the largest batch that runs for so long.
     most = float(queue.limits.max_cost)
     return most if longest_s == inf else min(most, queue.speed.within(longest_s))
-
-
-def _cost(queued: QueuedUnit) -> int:
-    return queued.unit.cost

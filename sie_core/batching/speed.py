@@ -17,7 +17,8 @@ class SpeedTable:
     """The median seconds of batches by powers of two of their cost, interpolated between them."""
 
     def __init__(self) -> None:
-        self._measured: dict[int, deque[tuple[int, float]]] = {}
+        # The costs of late, and the seconds of a unit of cost in each, by the power of two.
+        self._measured: dict[int, tuple[deque[int], deque[float]]] = {}
         # The mean cost and the seconds of each power of two, both ascending.
         self._points: list[tuple[float, float]] = []
         self.overhead_s = 0.0
@@ -27,12 +28,15 @@ class SpeedTable:
 
     def record(self, cost: int, seconds: float) -> None:
         """Record that a batch of `cost` units ran for `seconds`."""
-        self._measured.setdefault(cost.bit_length(), deque(maxlen=SAMPLES)).append((cost, seconds))
+        near = self._measured.setdefault(cost.bit_length(), (deque(maxlen=SAMPLES), deque(maxlen=SAMPLES)))
+        near[0].append(cost)
+        near[1].append(seconds / cost)
         points, fastest = [], inf
-        for _, samples in sorted(self._measured.items(), reverse=True):
-            mean = sum(each for each, _ in samples) / len(samples)
+        for power in sorted(self._measured, reverse=True):
+            costs, prices = self._measured[power]
+            mean = sum(costs) / len(costs)
             # No batch takes longer than a larger one: the first ones of a process are slow, and small.
-            fastest = min(fastest, mean * median_low(took / each for each, took in samples))
+            fastest = min(fastest, mean * median_low(prices))
             points.append((mean, fastest))
         self._points = points[::-1]
         (small, small_s), (large, large_s) = self._points[0], self._points[-1]

@@ -41,7 +41,13 @@ def write_json(value: Any, size: int) -> Content:
 def _whole(value: Any) -> Any:
     if isinstance(value, Entries):
         return list(value.made)
-    return {name: _whole(each) for name, each in value.items()} if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    whole = dict(value)
+    for name, each in value.items():
+        if isinstance(each, Entries | dict):
+            whole[name] = _whole(each)
+    return whole
 
 
 def _parts(value: Any) -> Iterator[bytes]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import filterfalse
+from operator import attrgetter
 from typing import cast
 
 from sie_core.concurrency.leases import Lease
@@ -14,6 +16,7 @@ from sie_core.engine.requests.inflight import Flight, FlightUnit
 
 # A batch that takes longer than this many times its prediction counts as hung.
 STALL_FACTOR = 10.0
+_SETTLED: Callable[[FlightUnit], bool] = attrgetter("request.settled")
 
 
 @dataclass(slots=True, eq=False)
@@ -33,11 +36,11 @@ class Run:
     within: Run | None = None
     # When its current stage began work on it; None while it waits for one.
     at_work_since: float | None = None
+    # The units, cheapest first.
+    units: tuple[FlightUnit, ...] = field(init=False)
 
-    @property
-    def units(self) -> tuple[FlightUnit, ...]:
-        """The units, cheapest first."""
-        return cast("tuple[FlightUnit, ...]", self.batch.units)
+    def __post_init__(self) -> None:
+        self.units = cast("tuple[FlightUnit, ...]", self.batch.units)
 
     def flights(self) -> list[Flight]:
         """List the distinct requests with units in the batch."""
@@ -45,11 +48,11 @@ class Run:
 
     def leave_out_settled(self) -> bool:
         """Leave out the units of settled requests, and count them; return whether any is left."""
-        alive = [unit for unit in self.units if not unit.request.settled]
+        alive = tuple(filterfalse(_SETTLED, self.units))
         if len(alive) < len(self.units):
             for unit in set(self.units).difference(alive):
                 self.model.metrics.dropped(unit.request.error, 1)
-            self.batch = part_of(self.batch, alive)
+            self.batch, self.units = part_of(self.batch, alive), alive
         return bool(alive)
 
     def problem(self, now: float, least_s: float) -> str | None:

@@ -5,10 +5,15 @@ The clock is passed in; the caller holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
 
 from sie_core.engine.device.batch_run import Run
+from sie_core.engine.requests.inflight import FlightUnit
+
+_ENQUEUED_AT: Final[Callable[[FlightUnit], float]] = attrgetter("enqueued_at")
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +40,10 @@ class OnDevice:
 
     def left_s(self, now: float) -> float:
         """Predict the remaining seconds of its runs; a run without a prediction counts as zero."""
-        return sum(max(0.0, (run.batch.predicted_s or 0.0) - (now - self._since(run))) for run in self._runs)
+        left_s = 0.0
+        for run in self._runs:
+            left_s += max(0.0, (run.batch.predicted_s or 0.0) - (now - self._since(run)))
+        return left_s
 
     def begin(self, run: Run, now: float) -> Run:
         """Put a run on the device; if it is within another one, that one pauses until `resume`."""
@@ -61,7 +69,7 @@ class OnDevice:
         """
         if run not in self._runs:
             return None
-        oldest = min((unit.enqueued_at for unit in run.units), default=run.started)
+        oldest = min(map(_ENQUEUED_AT, run.units), default=run.started)
         waited = run.started - oldest
         run.started, run.ended = self._since(run), now
         if run.within is None:

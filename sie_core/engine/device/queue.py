@@ -129,9 +129,10 @@ class DeviceQueue:
                 run = self.take()
                 if run is not None:
                     return run
-                self._idle = not self._on_device and not self._something_waits()
+                waits = self._something_waits()
+                self._idle = not self._on_device and not waits
                 # What is kept back behind a run goes once that should have ended: nobody may have noticed its end yet.
-                kept_back = self._something_waits() and self._on_device.may_begin(self._retries)
+                kept_back = waits and self._on_device.may_begin(self._retries)
                 self._wake.wait(max(LEAST_WAIT_S, self._on_device.left_s(self._clock())) if kept_back else None)
                 self._idle = False
             return None
@@ -163,8 +164,10 @@ class DeviceQueue:
                 return None
             self._health.choosing_since = now = self._clock()
             run = None
-            with self._guarded():
+            try:
                 run = self._choose(now)
+            except BrokenScheduler as error:
+                self._failed(error)
             self._health.choosing_since = None
             return run and self._on_device.begin(run, now)
 

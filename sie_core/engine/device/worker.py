@@ -160,7 +160,8 @@ class DeviceWorker:
             self._failed(run, failure, "finishing its outputs")
             failure = None  # it and this frame would hold each other, and the requests
             return
-        self.queue.device_done(run)
+        if self.device.asynchronous:
+            self.queue.device_done(run)
         self.health.model_ran(run.model, failed=False)  # before answered clients ask again, and may fail
         try:
             self._deliver(run, outputs)
