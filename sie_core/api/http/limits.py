@@ -134,7 +134,7 @@ LIMITS: Final = (
     Limit("entries of one msgpack list or map", "INVALID_INPUT", wire.MAX_LENGTH),
     Limit("requests in flight", "QUEUE_FULL", setting="max_concurrent_requests"),
     Limit("bytes of the bodies of all requests in flight", "QUEUE_FULL", f"{MOST_BODIES} of the largest bodies"),
-    Limit("the same of one client's address, where they are not small", "QUEUE_FULL", "three quarters of that"),
+    Limit("requests in flight of one client, and bytes of their bodies", "QUEUE_FULL", "three quarters of both"),
     Limit("cost units queued", "QUEUE_FULL", setting="max_queued_cost", default="64 batches"),
     Limit(
         "wait of native routes for a load that is predicted to end by then, s",
@@ -142,8 +142,7 @@ LIMITS: Final = (
         setting="native_load_wait_s",
     ),
     Limit("the same where the client says `Prefer: wait=N`, s", "MODEL_LOADING", MAX_LOAD_WAIT_S),
-    Limit("requests that wait for the load of one model, beside those in flight", "MODEL_LOADING", "as many"),
-    Limit("requests that wait for any load, beside those in flight", "MODEL_LOADING", "twice as many"),
+    Limit("requests in flight that wait for a load", "MODEL_LOADING", "half of those in flight"),
     Limit(
         "wait for a model to load on OpenAI-, Cohere- and TEI-shaped routes, s", "MODEL_LOADING", setting="model_wait_s"
     ),
