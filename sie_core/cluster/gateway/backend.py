@@ -242,7 +242,7 @@ class QueueBackend:
         """Take a heartbeat."""
         if comes_up(before, now):
             self._dispatcher.tell_again()
-        self.provisioning.lanes.look()
+        self.provisioning.lanes.heard(now)
 
     async def _have_worker(self, to: Destination, wait: LoadWait, deadline: float | None) -> None:
         """Go on once a worker is there. With the broker away nobody is heard, and the broker is what is told of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from sie_core.cluster.gateway.capacity.demand import MOST_REMEMBERED, Demand
 from sie_core.cluster.gateway.capacity.lanes import Lane, Lanes
@@ -126,3 +127,20 @@ def test_one_that_is_not_heard_any_more_counts_as_long_as_its_heartbeats_may_hav
     reports.clear()
     lanes.look()
     assert not lanes.workers(LANE)
+
+
+def test_a_heartbeat_looks_at_its_worker_alone_and_moves_it_between_lanes() -> None:
+    looks = [0]
+
+    def reports() -> list[WorkerReport]:
+        looks[0] += 1
+        return [worker(f"w{number}") for number in range(1000)]
+
+    lanes, other = Lanes(reports, clock=lambda: 0.0), LANE._replace(profile="h100")
+    lanes.look()
+    lanes.heard(replace(worker("w7"), profile="h100"))
+    assert [each.worker for each in lanes.workers(other)] == ["w7"]
+    assert len(lanes.workers(LANE)) == 999
+    lanes.heard(replace(worker("w7"), draining=True))
+    assert not lanes.workers(other)
+    assert looks == [1]

@@ -51,30 +51,60 @@ class Lanes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reports, self._on_served, self._clock = reports, on_served, clock
-        self._workers: dict[Lane, list[WorkerReport]] = {}
+        self._workers: dict[Lane, dict[str, WorkerReport]] = {}
+        """The living workers of each lane by their names; no lane without any."""
         self._known: dict[str, tuple[WorkerReport, float]] = {}
-        """What each worker said last, and when it was last heard to take work."""
+        """The last report of each worker, and when it last took work."""
         self._look_at = clock()
 
     def workers(self, lane: Lane) -> list[WorkerReport]:
         """List the living workers of a lane."""
         if self._clock() >= self._look_at:
             self.look()
-        return self._workers.get(lane, [])
+        return list(self._workers.get(lane, {}).values())
+
+    def heard(self, report: WorkerReport) -> None:
+        """Take a worker's heartbeat; takes as long with a thousand workers as with one."""
+        now = self._clock()
+        before, up_at = self._known.get(report.worker, (None, -RESTART_S))
+        self._known[report.worker] = report, now if report.up else up_at
+        if now - self._known[report.worker][1] >= RESTART_S:  # it never took work
+            self._forget(report.worker)
+            return
+        left = () if before is None else _lanes_of(before)
+        lanes = _lanes_of(report)
+        for lane in set(left).difference(lanes):
+            self._leave(lane, report.worker)
+        for lane in lanes:
+            served = self._workers.setdefault(lane, {})
+            is_first = not served
+            served[report.worker] = report
+            if is_first:
+                self._on_served(lane)
 
     def look(self) -> None:
-        """Look which workers live; heartbeats are a reason to."""
+        """Take what every worker last said, and forget those that were not heard lately."""
         now = self._clock()
         self._look_at = now + LOOK_S
         for report in self._reports():
-            _, up_at = self._known.get(report.worker, (report, -RESTART_S))
-            self._known[report.worker] = report, now if report.up else up_at
-        self._known = {name: each for name, each in self._known.items() if now - each[1] < RESTART_S}
-        before, self._workers = self._workers, {}
-        for report, _ in self._known.values():
-            if not report.draining:
-                for profile in {report.profile, ANY_PROFILE}:
-                    lane = Lane(report.pool, report.resource_pool, profile, report.bundle)
-                    self._workers.setdefault(lane, []).append(report)
-        for lane in self._workers.keys() - before.keys():
-            self._on_served(lane)
+            self.heard(report)
+        for name in [name for name, (_, up_at) in self._known.items() if now - up_at >= RESTART_S]:
+            self._forget(name)
+
+    def _forget(self, worker: str) -> None:
+        report, _ = self._known.pop(worker)
+        for lane in _lanes_of(report):
+            self._leave(lane, worker)
+
+    def _leave(self, lane: Lane, worker: str) -> None:
+        served = self._workers.get(lane, {})
+        served.pop(worker, None)
+        if not served:
+            self._workers.pop(lane, None)
+
+
+def _lanes_of(report: WorkerReport) -> tuple[Lane, ...]:
+    if report.draining:
+        return ()
+    profiles = dict.fromkeys((report.profile, ANY_PROFILE))
+    return tuple(Lane(report.pool, report.resource_pool, profile, report.bundle) for profile in profiles)
