@@ -106,9 +106,9 @@ async def _received(request: Request, limit: int, announced: int | None, gate: G
 
 
 def _hold(request: Request, gate: Gate, size: int) -> None:
-    """Have the gate count `size` bytes of the body, with those it counts already."""
+    """Have the gate count `size` bytes of the body, with those it counts already, if it admitted the request."""
     before = request.scope.get(HELD, 0)
-    if size > before:
+    if size > before and CLIENT in request.scope:
         gate.hold(size - before, request.scope[CLIENT])
         request.scope[HELD] = size
 
