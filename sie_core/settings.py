@@ -291,6 +291,11 @@ class Settings(BaseSettings):
     nats_user: str | None = _cluster(None, "The broker knows this program as this user; one in the URL wins.")
     nats_password: SecretStr | None = _cluster(None, "The user of `SIE_NATS_USER` has this password.")
     nats_creds: Path | None = _cluster(None, "This file holds credentials for the broker, as `nsc` writes it.")
+    nats_inbox_prefix: str | None = _cluster(
+        None,
+        "This program's inboxes begin with this, as `_INBOX.gateway.one`, where it logs in by credentials or a "
+        "certificate and the broker permits those alone. Unset, they begin with `_INBOX.` and the user.",
+    )
     nats_tls_ca: Path | None = _cluster(None, "This PEM file holds the authority that signed the broker's certificate.")
     nats_tls_cert: Path | None = _cluster(None, "This PEM file holds the certificate that the broker is shown.")
     nats_tls_key: Path | None = _cluster(None, "This PEM file holds the key of `SIE_NATS_TLS_CERT`.")

@@ -359,8 +359,9 @@ class QueueTransportFactory:
     scheme: str
     """For example `memory`, for URLs like `memory://name`."""
     create: Callable[[str, Mapping[str, str]], QueueTransport]
-    """Takes the URL and the settings that are set: `user`, `password`, `creds`, `tls_ca`, `tls_cert`, `tls_key`,
-    `storage`, `replicas`, as `SIE_NATS_USER` and so on name them. It may ignore settings that do not apply.
+    """Takes the URL and the settings that are set: `user`, `password`, `creds`, `inbox_prefix`, `tls_ca`,
+    `tls_cert`, `tls_key`, `storage`, `replicas`, as `SIE_NATS_USER` and so on name them. It may
+    ignore settings that do not apply.
 
     May import its library; connects to nothing. Raises `ValueError` if it cannot be used.
     """

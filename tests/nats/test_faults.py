@@ -362,6 +362,30 @@ async def test_nobody_there_is_told_in_time():
     assert refused.value.failure == "UNAVAILABLE"
 
 
+async def test_who_logs_in_by_no_name_has_the_inboxes_that_the_broker_permits(tmp_path: Path):
+    """As by a certificate: the broker knows a user then, and the client no name."""
+    may = '{ subscribe: ["_INBOX.gateway.one.>"] }'
+    broker = Broker(tmp_path, f"no_auth_user: one, authorization {{ users: [{{ user: one, permissions: {may} }}] }}")
+    broker.start()
+    try:
+        for prefix, is_permitted in (("_INBOX.gateway.one", True), ("_INBOX", False)):
+            one = transport(broker.url, inbox_prefix=prefix)
+            try:
+                await one.open()
+                came: asyncio.Queue[Message] = asyncio.Queue()
+                box = await one.inbox(came.put_nowait)
+                await one.send(box.subject, b"mine")
+                async with asyncio.timeout(WAIT_S if is_permitted else 1):
+                    assert (await came.get()).payload == b"mine"
+                assert box.subject.startswith("_INBOX.gateway.one.")
+            except (QueueError, TimeoutError):
+                assert not is_permitted
+            finally:
+                await one.close()
+    finally:
+        broker.kill()
+
+
 def test_a_login_in_the_url_is_unquoted():
     options = Options.read("nats://me%40home:p%40ss%3A@host:4222", {})
     assert (options.user, options.password, options.url) == ("me@home", "p@ss:", "nats://host:4222")
@@ -377,6 +401,8 @@ def test_a_login_in_the_url_is_unquoted():
         ("nats://host", {"tls_cert": "a.pem"}, "go together"),
         ("nats://host", {"tls_ca": "/absent.pem"}, "cannot be used"),
         ("nats://host", {"colour": "red"}, "'colour' is no setting"),
+        ("nats://host", {"inbox_prefix": "_INBOX.*"}, "SIE_NATS_INBOX_PREFIX is '_INBOX.*'"),
+        ("nats://host", {"inbox_prefix": "mine.one"}, "SIE_NATS_INBOX_PREFIX is 'mine.one'"),
         ("nats://user:secret@", {}, "no URL like"),
     ],
 )

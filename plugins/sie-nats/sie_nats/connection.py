@@ -46,10 +46,9 @@ log = logging.getLogger("sie_nats")
 class Connection:
     """The connection, and questions to JetStream."""
 
-    def __init__(self, options: Options, inbox_prefix: str = "_INBOX") -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
         self._client = DirectClient()
-        self._inbox_prefix = inbox_prefix
         self._watchdog: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_state: Callable[[ConnectionState], None] = lambda _: None
@@ -94,7 +93,7 @@ class Connection:
                 reconnect_time_wait=1,
                 connect_timeout=2,
                 ping_interval=20,
-                inbox_prefix=self._inbox_prefix,
+                inbox_prefix=self.options.inbox_prefix,
                 # Without a connection nothing is buffered: senders get an error at once.
                 pending_size=0,
                 **self.options.of_client(),

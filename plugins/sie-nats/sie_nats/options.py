@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-SETTINGS = ("user", "password", "creds", "tls_ca", "tls_cert", "tls_key", "storage", "replicas")
+SETTINGS = ("user", "password", "creds", "inbox_prefix", "tls_ca", "tls_cert", "tls_key", "storage", "replicas")
 """Names of `SIE_NATS_*`, in lower case."""
+INBOX = "_INBOX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Options:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     storage: str = "file"
     replicas: int = 1
+    inbox_prefix: str = INBOX
+    """All inboxes of the connection begin with it."""
 
     @classmethod
     def read(cls, url: str, settings: Mapping[str, str]) -> Options:
@@ -46,7 +49,12 @@ class Options:
             raise ValueError(f"SIE_NATS_STORAGE is {storage!r}; it is file or memory")
         if replicas not in ("1", "3", "5"):
             raise ValueError(f"SIE_NATS_REPLICAS is {replicas!r}; it is 1, 3 or 5")
-        return cls(tuple(servers), user, password, settings.get("creds"), _tls(settings), storage, int(replicas))
+        prefix = settings.get("inbox_prefix", inbox_of(user))
+        if prefix != INBOX and not (prefix.startswith(f"{INBOX}.") and _is_subject(prefix)):
+            raise ValueError(f"SIE_NATS_INBOX_PREFIX is {prefix!r}; it is {INBOX}. and a name, as {INBOX}.gateway.one")
+        return cls(
+            tuple(servers), user, password, settings.get("creds"), _tls(settings), storage, int(replicas), prefix
+        )
 
     @property
     def url(self) -> str:
@@ -57,6 +65,15 @@ class Options:
         """Return the login arguments of nats-py's `connect`."""
         given = {"user": self.user, "password": self.password, "user_credentials": self.creds, "tls": self.tls}
         return {name: value for name, value in given.items() if value is not None}
+
+
+def inbox_of(user: str | None) -> str:
+    """Return the prefix of all inboxes of a user, so that nobody else may read there."""
+    return f"{INBOX}.{user}" if user and _is_subject(user) else INBOX
+
+
+def _is_subject(text: str) -> bool:
+    return all(part and not set(part) & set("*> \t\r\n") for part in text.split("."))
 
 
 def _without_secrets(url: str) -> str:

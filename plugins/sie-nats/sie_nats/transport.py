@@ -27,7 +27,6 @@ from sie_core.contracts import (
     Subscription,
     Work,
 )
-from sie_nats.broker.permissions import inbox_of
 from sie_nats.client import Arrived, Take
 from sie_nats.connection import Connection, api_error
 from sie_nats.key_values import JetStreamKeyValue
@@ -54,7 +53,7 @@ class JetStreamTransport(QueueTransport):
     def __init__(self, options: Options) -> None:
         self.url = options.url
         self._options = options
-        self._connection = Connection(options, inbox_of(options.user))
+        self._connection = Connection(options)
         self._on_state: Callable[[ConnectionState], None] | None = None
         self._answers = ""
         self._numbers = 0

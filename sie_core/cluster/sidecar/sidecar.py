@@ -30,7 +30,7 @@ from sie_core.contracts import Delivery, Message, Pull, QueueTransport
 from sie_core.settings import Settings
 
 NEWER_S = 1.0
-"""Until a message of a newer release is delivered again, to a worker of that release if one has come."""
+"""Bounds from below the seconds until a message of a newer release is delivered again, perhaps to a newer worker."""
 HEARD_S = 0.05
 """In which other workers tell what they pull, before the first work is taken."""
 
@@ -212,7 +212,7 @@ class Sidecar:
         except NewerFrame as error:
             log.warning("a message of the queue is left to a newer worker: %s", error)
             self._metrics.ended("handed_back")
-            delivery.nak(NEWER_S)
+            delivery.nak(max(NEWER_S, pause_s(delivery.attempt)))
             return
         except FrameError as error:
             log.error("a message of the queue is dropped: %s", error)

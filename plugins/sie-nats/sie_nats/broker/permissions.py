@@ -8,18 +8,11 @@ import json
 from typing import Any
 
 from sie_core.contracts import Access, BrokerPlan
+from sie_nats.options import inbox_of
 from sie_nats.streams import spare_subject
 
 MAX_PAYLOAD = 1 << 20
 API = "$JS.API."
-INBOX = "_INBOX"
-
-
-def inbox_of(user: str | None) -> str:
-    """Return the prefix of all inboxes of a user, so that nobody else may read there."""
-    if not user or not all(part and not set(part) & set("*> \t\r\n") for part in user.split(".")):
-        return INBOX
-    return f"{INBOX}.{user}"
 
 
 def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
