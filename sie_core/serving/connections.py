@@ -76,6 +76,7 @@ class Connection(HttpToolsProtocol):
         self.pipeline.clear()
         if self._due:
             _abandon(self._due[0])
+        self._due.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
