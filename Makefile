@@ -89,8 +89,8 @@ docs: .venv/.stamp ## write the tables of the docs from the code
 bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quick")
 	$(BIN)/python -m tests.bench $(ARGS)
 
-bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md
-	$(BIN)/python -m tests.bench.gpu $(ARGS)
+bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md; QUICK=1: in nine minutes, into build/bench-gpu
+	$(BIN)/python -m tests.bench.gpu$(if $(QUICK),.quick) $(ARGS)
 
 LOADS := overload floods growth leaving contention names
 bench-load: .venv/.kernels ## a cluster that is overloaded, flooded, grown, changed and lied to (ARGS="floods growth")

@@ -11,12 +11,9 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from click.testing import CliRunner
-
-if TYPE_CHECKING:
-    from sie_core.settings import Group
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -39,10 +36,12 @@ def errors() -> str:
     ])  # fmt: skip
 
 
-def settings(group: Group) -> str:
+def settings(group: str) -> str:
+    from sie_cluster.settings import ClusterSettings
+
     from sie_core.settings import describe_settings
 
-    return _settings(describe_settings(group))
+    return _settings(describe_settings(group, ClusterSettings))
 
 
 def plugin_settings() -> str:

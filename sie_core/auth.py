@@ -68,8 +68,8 @@ class Auth:
         self._exempt = exempt
 
     @classmethod
-    def of(cls, settings: Settings) -> Auth:
-        """Take the rule of the settings.
+    def of(cls, settings: Settings, admin: SecretStr | None = None) -> Auth:
+        """Take the rule of the settings; `admin` is the token of who may change pools.
 
         Raises:
             SettingsError: Tokens are required, and there are none.
@@ -84,7 +84,7 @@ class Auth:
                 f"SIE_AUTH_MODE={settings.auth_mode} lets nobody call: set SIE_AUTH_TOKEN, or SIE_AUTH_TOKENS to "
                 "several, or SIE_AUTH_MODE=none to let everybody."
             )
-        return cls(tokens, _plain(settings.admin_token), exempt=settings.auth_exempt_operational)
+        return cls(tokens, _plain(admin), exempt=settings.auth_exempt_operational)
 
     def check(self, path: str, authorization: Sequence[str]) -> None:
         """Refuse a request that may not be answered.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pluggy
 
@@ -33,6 +34,9 @@ from sie_core.contracts import (
 )
 from sie_core.contracts.device.memory import MemoryManagerFactory
 from sie_core.contracts.device.scheduling import SchedulerFactory
+
+if TYPE_CHECKING:
+    from sie_core.settings import Settings
 
 hookspec = pluggy.HookspecMarker("sie")
 hookimpl = pluggy.HookimplMarker("sie")
@@ -139,4 +143,12 @@ def sie_settings() -> Sequence[PluginSetting]:  # type: ignore[empty-body]
     """Register environment variables of the plugin's own; it reads each by `PluginSetting.value`.
 
     A value that is not allowed stops the start, like one of the core's. A variable taken twice stops the start too.
+    """
+
+
+@hookspec
+def sie_settings_models() -> Sequence[type[Settings]]:  # type: ignore[empty-body]
+    """Register subclasses of `sie_core.settings.Settings` with the variables of the plugin's own commands.
+
+    A command reads its model by `load_settings`. A value that is not allowed stops the start of every command.
     """

@@ -1,6 +1,7 @@
 """Every `SIE_*` variable of the core, typed, with its default. Nothing else of the core reads the environment.
 
-Variables of plugins are declared and read as `sie_core.contracts.PluginSetting`.
+A plugin declares variables of its own as `sie_core.contracts.PluginSetting`, or in a subclass of `Settings` that its
+commands read by `load_settings`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar, overload
 
 from pydantic import ByteSize, Field, SecretStr, TypeAdapter, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -27,31 +28,31 @@ Secrets = Annotated[tuple[SecretStr, ...], NoDecode]
 _PROFILE = r"^[A-Za-z0-9][A-Za-z0-9_\-]*$"
 _INTEGER = "it is no integer; write digits alone, as `64`"
 GONE: Final[Mapping[str, str]] = {
-    "SIE_BATCHER_COALESCE_MS": "a sidecar sends slices on at once",
     "SIE_BATCH_POLICY": "SIE_SCHEDULER names what decides whose work runs next",
-    "SIE_GATEWAY_KUBERNETES": "name the headless service of the workers in SIE_GATEWAY_WORKERS",
     "SIE_MAX_BATCH_WAIT_MS": "no batch waits to fill while its device is idle",
     "SIE_PRIORITY_STREAM": "long batches are preempted between their layers where the runner can",
-    "SIE_RUST_PIPELINE_DEPTH": "set SIE_PIPELINE_DEPTH",
 }
 """Variables of earlier and other releases that nothing reads, with what to know instead."""
-_NOT_OF_THE_BROKER = frozenset({"nats_url", "nats_config_trusted_producers"})
-"""Fields named `nats_…` that are no options of a queue transport."""
-
 
 _BYTES: Final = TypeAdapter(ByteSize)
 
-Group = Literal["basic", "advanced", "cluster", "config service"]
-"""Who reads about a setting: whoever runs one server, the same one on a day of need, or the operator of a cluster."""
+S = TypeVar("S", bound="Settings")
 
 
-def _setting(group: Group, default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a setting; its description is whole sentences, the last of which says what unset means."""
+def setting(group: str, default: Any, description: str, **bounds: Any) -> Any:
+    """Declare a setting.
+
+    Args:
+        group: The table of the documentation that lists it; the core's are `basic`, for whoever runs a server, and
+            `advanced`, for the same one on a day of need.
+        default: Its value where it is unset.
+        description: Whole sentences, the last of which says what unset means.
+        bounds: Further arguments of `pydantic.Field`.
+    """
     return Field(default, description=description, json_schema_extra={"group": group}, **bounds)
 
 
-_basic, _advanced = partial(_setting, "basic"), partial(_setting, "advanced")
-_cluster, _config_service = partial(_setting, "cluster"), partial(_setting, "config service")
+_basic, _advanced = partial(setting, "basic"), partial(setting, "advanced")
 
 
 class SettingsError(Exception):
@@ -281,209 +282,30 @@ class Settings(BaseSettings):
     plugins_blocked: Names = _advanced((), "These comma-separated entry points are not loaded.")
     strict_plugins: bool = _advanced(False, "A broken plugin stops the start; with `false`, it is left out.")
     trace_hooks: bool = _advanced(False, "The log has a line for each call of a plugin's hook.")
-
-    # Of gateways and workers, and of their way to the broker.
-    nats_url: SecretStr | None = _cluster(
-        None,
-        "The broker at this address carries the queue, results, heartbeats and broadcasts: `nats://host:4222`, several "
-        "by commas.",
-    )
-    nats_user: str | None = _cluster(None, "The broker knows this program as this user; one in the URL wins.")
-    nats_password: SecretStr | None = _cluster(None, "The user of `SIE_NATS_USER` has this password.")
-    nats_creds: Path | None = _cluster(None, "This file holds credentials for the broker, as `nsc` writes it.")
-    nats_inbox_prefix: str | None = _cluster(
-        None,
-        "This program's inboxes begin with this, as `_INBOX.gateway.one`, where it logs in by credentials or a "
-        "certificate and the broker permits those alone. Unset, they begin with `_INBOX.` and the user.",
-    )
-    nats_tls_ca: Path | None = _cluster(None, "This PEM file holds the authority that signed the broker's certificate.")
-    nats_tls_cert: Path | None = _cluster(None, "This PEM file holds the certificate that the broker is shown.")
-    nats_tls_key: Path | None = _cluster(None, "This PEM file holds the key of `SIE_NATS_TLS_CERT`.")
-    nats_storage: Literal["file", "memory"] = _cluster(
-        "file", "The broker keeps queues and stores in a `file` or in `memory`."
-    )
-    nats_replicas: Literal[1, 3, 5] = _cluster(
-        1, "A cluster of brokers keeps `1`, `3` or `5` copies of queues and stores."
-    )
-    ack_wait_s: float = _cluster(
-        5.0, "Work of a worker that was not heard of for this many seconds is given to another.", ge=1
-    )
-    max_deliver: int = _cluster(20, "One piece of work is given to workers at most this many times.", ge=1)
-    payload_store_url: str | None = _cluster(
-        None,
-        "Gateways and workers share this store for payloads larger than a message: a folder, or `s3://bucket/prefix`, "
-        "`gs://…`, `az://…`. Unset, they travel in frames.",
-        min_length=1,
-    )
-    payload_frames: bool = _cluster(
-        True, "Payloads larger than a message may travel in frames, where there is no store or it does not answer."
-    )
-    pool: str = _cluster(
+    pool: str = _advanced(
         "_default", "A gateway fills this queue pool, and a worker pulls from it.", pattern=r"^[A-Za-z0-9_\-]+$"
     )
-    bundle: str = _cluster("default", "A worker serves the models of this bundle.", pattern=r"^[A-Za-z0-9_\-]+$")
-    config_service_url: str | None = _cluster(
+    bundle: str = _advanced("default", "A worker serves the models of this bundle.", pattern=r"^[A-Za-z0-9_\-]+$")
+    bundles_dir: Path | None = _advanced(
         None,
-        "Gateways and workers take their model configs from the config service at this URL: `http://host:8080`. Unset, "
-        "each takes those of its plugins and of `SIE_MODELS_DIR`, and a worker those that its sidecar brings.",
-        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$",
+        "Bundles are read from this folder. Unset, they are those that the installation holds.",
     )
-    config_read_token: SecretStr | None = _cluster(
-        None,
-        "Gateways and workers send this token to the config service, of which it may read everything, export included.",
-    )
-    nats_config_trusted_producers: Names = _cluster(
-        ("sie-config",),
-        "Broadcast changes are believed of config services with these comma-separated names; one also stands for those "
-        "that begin with it and a hyphen.",
-    )
-    worker_config_poll_interval_ms: int = _cluster(
-        30_000,
-        "A gateway or worker looks at the config service's epoch every so many milliseconds, with jitter.",
-        ge=100,
-    )
-    worker_config_full_export_interval_ms: int = _cluster(
-        300_000,
-        "A gateway or worker fetches the export every so many milliseconds although the epoch is the same; with `0`, "
-        "only at its start.",
-        ge=0,
-    )
-    health_publish_interval_ms: int = _cluster(
-        5000, "A worker or gateway sends a heartbeat every so many milliseconds.", ge=100
-    )
-    gateway_timeout_s: float = _cluster(
-        120.0, "A gateway waits this many seconds for an answer before it says 504.", gt=0, le=900
-    )
-    gateway_max_concurrent_requests: int = _cluster(
-        4096, "A gateway admits this many requests at once; further ones get 503 QUEUE_FULL.", ge=1
-    )
-    gateway_health_mode: Literal["nats", "ws"] = _cluster(
-        "nats",
-        "`/health` and `/ws/cluster-status` of a gateway show of workers what they say in heartbeats with `nats`, and "
-        "what each says when it is dialled with `ws`, which is for diagnosis. Requests go by heartbeats in both.",
-    )
-    gateway_workers: Names = _cluster(
-        (),
-        "A gateway dials the workers at these comma-separated URLs of their probes with `ws`, as "
-        "`http://workers:8081`. Each address of a name is a worker, as of a headless service.",
-    )
-    gateway_configured_gpus: Names = _cluster(
-        (),
-        "Machines of these comma-separated profiles can be added, as `l4, a100-80gb`: clients may ask for them, and "
-        "for those of living workers.",
-    )
-    pool_lease_s: float = _cluster(
-        1200.0,
-        "A resource pool ends when nobody has renewed it for this many seconds; all gateways need the same value.",
-        ge=1,
-    )
-    pool_admission_enabled: bool = _cluster(
-        True,
-        "A worker that was given to a resource pool serves that pool's work alone; with `false`, it serves what "
-        "belongs to no pool.",
-    )
-    gateway_url: str | None = _cluster(
-        None,
-        "A sidecar that may not read the broker's store asks the gateway at this URL for the resource pool of its "
-        "worker.",
-    )
-    machine_profile: str | None = _cluster(
+    machine_profile: str | None = _advanced(
         None,
         "Clients ask for this worker or server by this machine profile, such as `l4-spot`, in `gpu`. Unset, a worker "
         "takes what asks for none, and a server goes by `SIE_GPU_TYPE`.",
         pattern=_PROFILE,
     )
-    gpu_count: int | None = _cluster(
+    gpu_count: int | None = _advanced(
         None,
         "A worker says that it has this many GPUs. Unset, it says 1 where it has a GPU type or machine profile.",
         ge=0,
     )
-    worker_id: str | None = _cluster(
+    worker_id: str | None = _advanced(
         None,
         "A worker has this name. Unset, it is made of the host's name and the process's number.",
         pattern=r"^[A-Za-z0-9._\-]+$",
     )
-    worker_metrics_port: int = _cluster(
-        9095, "A sidecar's probes and metrics answer on this port; with `0`, it takes a free one.", ge=0, le=65535
-    )
-    ipc_socket_path: Path = _cluster(
-        Path("/tmp/sie-ipc.sock"), "A sidecar and its adapter process talk by this Unix socket."
-    )
-    ipc_pool_size: int | None = _cluster(
-        None,
-        "A sidecar has this many connections to its adapter process. Unset, it has `SIE_MAX_CONCURRENT_BATCHES`.",
-        ge=1,
-    )
-    max_concurrent_batches: int = _cluster(
-        4, "A worker holds slices of one model that are worth at most this many batches.", ge=1
-    )
-    batcher_max_batch_requests: int = _cluster(12, "A sidecar counts this many slices as a batch.", ge=1)
-    pipeline_depth: int = _cluster(
-        2, "A sidecar sends its adapter process this many batches ahead of the one that runs.", ge=1
-    )
-    adaptive_min_quantum_ms: int = _cluster(
-        2, "A busy sidecar waits at least this many milliseconds between two requests for more slices.", ge=0
-    )
-    adaptive_max_quantum_ms: int = _cluster(
-        15,
-        "A busy sidecar waits at most this many milliseconds between two requests for more slices. The wait grows "
-        "while `SIE_ADAPTIVE_TARGET_P50_MS` is met, and shrinks while it is not.",
-        ge=0,
-    )
-    adaptive_target_p50_ms: int = _cluster(
-        50, "Half of the slices are to be answered within this many milliseconds after their delivery.", ge=1
-    )
-    worker_ping_interval_ms: int = _cluster(
-        2000,
-        "A sidecar looks at its adapter process at least every so many milliseconds, and more often where "
-        "`SIE_ACK_WAIT_S` / (`SIE_WORKER_READYZ_STALE_MULT` + 1) is shorter.",
-        ge=100,
-    )
-    worker_readyz_stale_mult: float = _cluster(
-        3.0,
-        "A sidecar is not ready and gives its work back when its adapter process has left this many looks unanswered, "
-        "and after `SIE_ACK_WAIT_S` at the latest.",
-        ge=1,
-    )
-
-    # Of the config service.
-    config_store_dir: Path | str = _config_service(
-        Path("config-store"),
-        "The config service keeps what its API was told in this place: a folder, or `s3://bucket/prefix`, `gs://…`, "
-        "`az://…`.",
-    )
-    config_restore: bool = _config_service(
-        True,
-        "A config service begins with the models that its store holds; with `false`, it begins without them, at the "
-        "epoch that was reached, and the first write gives them up.",
-    )
-    bundles_dir: Path | None = _config_service(
-        None,
-        "The config service reads its bundles from this folder. Unset, it takes those that the installation holds.",
-    )
-    admin_token: SecretStr | None = _config_service(
-        None,
-        "Who sends this token may write configs and, where clients need tokens, change pools. The config service and "
-        "gateways have it, workers do not.",
-    )
-    deployment_env: str | None = _config_service(
-        None,
-        "A config service without tokens answers nobody where this is `prod` or `production`. With another value, or "
-        "unset, everybody may read and write.",
-    )
-    env: str | None = _config_service(None, "This is another name of `SIE_DEPLOYMENT_ENV`.")
-
-    def queue_options(self) -> dict[str, str]:
-        """Give what is set of a queue transport's `SIE_NATS_*` but the URL, by the rest of its name in lower case."""
-        names = [name for name in Settings.model_fields if name.startswith("nats_") and name not in _NOT_OF_THE_BROKER]
-        named = {name.removeprefix("nats_"): getattr(self, name) for name in names}
-        plain = {k: v.get_secret_value() if isinstance(v, SecretStr) else v for k, v in named.items()}
-        return {name: str(value) for name, value in plain.items() if value is not None}
-
-    @field_validator("nats_replicas", mode="before")
-    @classmethod
-    def _number(cls, value: Any) -> Any:  # a `Literal` of numbers takes no text, which all variables are
-        return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -505,28 +327,25 @@ class Settings(BaseSettings):
         env_settings.env_vars = {name: value for name, value in environ.items() if not is_service_link(name, environ)}
         return init_settings, env_settings
 
-    @field_validator("models_dir", "config_store_dir", mode="before")
+    @field_validator("models_dir", mode="before")
     @classmethod
     def _path_or_url(cls, value: Any) -> Any:
-        return Path(value) if isinstance(value, str) and "://" not in value else value
+        return path_or_url(value)
 
-    @field_validator("admin_token", "config_read_token", "auth_token", "auth_tokens")
+    @field_validator("auth_token", "auth_tokens")
     @classmethod
     def _sendable(cls, value: SecretStr | tuple[SecretStr, ...] | None) -> SecretStr | tuple[SecretStr, ...] | None:
-        tokens = value if isinstance(value, tuple) else (value,)
-        if not all(token is None or re.fullmatch(r"[!-~]+", token.get_secret_value()) for token in tokens):
-            raise ValueError("a token is printable ASCII without blanks and line ends")
-        return value
+        return sendable(value)
 
     @field_validator("cors_origins")
     @classmethod
     def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each_like(value, r"\*|[a-z][a-z0-9+.\-]*://[^/\s]+", "`https://app.example.com`, or `*`")
+        return each_like(value, r"\*|[a-z][a-z0-9+.\-]*://[^/\s]+", "`https://app.example.com`, or `*`")
 
     @field_validator("allowed_hosts")
     @classmethod
     def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each_like(value, r"\*|(\*\.)?[a-z0-9_\-]+(\.[a-z0-9_\-]+)*", "`sie.example.com`, without a port")
+        return each_like(value, r"\*|(\*\.)?[a-z0-9_\-]+(\.[a-z0-9_\-]+)*", "`sie.example.com`, without a port")
 
     @field_validator(
         "max_request_body_bytes",
@@ -555,27 +374,14 @@ class Settings(BaseSettings):
                 raise ValueError(f"{each!r} is no network; write `10.0.0.0/8` or `fd00::/8`") from None
         return value
 
-    @field_validator("gateway_workers")
-    @classmethod
-    def _workers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each_like(value, r"https?://[^/\s]+", "`http://worker-1:8081`")
-
-    @field_validator("gateway_configured_gpus")
-    @classmethod
-    def _profiles(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return _each_like(value, r"[a-z0-9][a-z0-9_\-]*", "`a100-80gb`")
-
     @field_validator(
         "cors_origins",
         "allowed_hosts",
         "trusted_proxies",
-        "gateway_configured_gpus",
-        "gateway_workers",
         "model_filter",
         "preload_models",
         "weight_folders",
         "pinned_models",
-        "nats_config_trusted_producers",
         "auth_tokens",
         "plugins",
         "plugins_blocked",
@@ -583,28 +389,41 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _split(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
+        return split(value)
 
 
-def _each_like(values: tuple[str, ...], pattern: str, wanted: str) -> tuple[str, ...]:
-    """Return the values in lower case; each must be of a form."""
+def split(value: Any) -> Any:
+    """Split a text at its commas; anything else stays as it is."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def path_or_url(value: Any) -> Any:
+    """Make a path of a text that is no URL."""
+    return Path(value) if isinstance(value, str) and "://" not in value else value
+
+
+def sendable(value: SecretStr | tuple[SecretStr, ...] | None) -> SecretStr | tuple[SecretStr, ...] | None:
+    """Return tokens that a header can carry.
+
+    Raises:
+        ValueError: One cannot be sent.
+    """
+    tokens = value if isinstance(value, tuple) else (value,)
+    if not all(token is None or re.fullmatch(r"[!-~]+", token.get_secret_value()) for token in tokens):
+        raise ValueError("a token is printable ASCII without blanks and line ends")
+    return value
+
+
+def each_like(values: tuple[str, ...], pattern: str, wanted: str) -> tuple[str, ...]:
+    """Return the values in lower case; each must be of a form.
+
+    Raises:
+        ValueError: One is not.
+    """
     for value in values:
         if not re.fullmatch(pattern, value.lower()):
             raise ValueError(f"{value!r} is not of the form {wanted}")
     return tuple(value.lower() for value in values)
-
-
-def with_broker(settings: Settings, url: str, options: Mapping[str, str]) -> Settings:
-    """Copy the settings with another broker and login; `options` are as `Settings.queue_options` has them."""
-    login = {f"nats_{name}": SecretStr(value) if name == "password" else value for name, value in options.items()}
-    return settings.model_copy(update={"nats_url": SecretStr(url), **login})
-
-
-def queue_variables(url: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Give the variables that name a broker and how to log in; `options` are as `Settings.queue_options` has them."""
-    return {variable(f"nats_{name}"): value for name, value in {"url": url, **options}.items()}
 
 
 def variable(field: str) -> str:
@@ -612,41 +431,46 @@ def variable(field: str) -> str:
     return PREFIX + field.upper()
 
 
-def load_settings(**arguments: Any) -> Settings:
-    """Read the settings; `arguments` that are not None win over the environment.
+@overload
+def load_settings(**arguments: Any) -> Settings: ...
+@overload
+def load_settings(model: type[S], /, **arguments: Any) -> S: ...
+def load_settings(model: type[Settings] | None = None, /, **arguments: Any) -> Settings:
+    """Read the settings of the core, or of `model`; `arguments` that are not None win over the environment.
 
     Raises:
         SettingsError: A value is not allowed; the message says which, where from and what is.
     """
+    model = model or Settings
     given = {name: value for name, value in arguments.items() if value is not None}
     try:
-        return Settings(**given)
+        return model(**given)
     except ValidationError as error:
         problems = []
         for problem in error.errors(include_url=False):
             field = str(problem["loc"][0]) if problem["loc"] else "?"
             origin = f"--{field.replace('_', '-')}" if field in given else variable(field)
-            about = Settings.model_fields[field].description if field in Settings.model_fields else ""
+            about = model.model_fields[field].description if field in model.model_fields else ""
             said = (
                 _INTEGER
                 if problem["type"] in ("int_parsing", "int_from_float")
                 else problem["msg"].removeprefix("Value error, ")
             )
-            problems.append(f"{origin}={_shown(field, problem['input'])}: {said}. {about}".rstrip())
+            problems.append(f"{origin}={_shown(model, field, problem['input'])}: {said}. {about}".rstrip())
         raise SettingsError("\n".join(problems)) from None
 
 
-def _shown(field: str, value: Any) -> str:
+def _shown(model: type[Settings], field: str, value: Any) -> str:
     """Write a bad value, unless the field holds a secret; a password in a URL is left out."""
-    described = Settings.model_fields.get(field)
+    described = model.model_fields.get(field)
     secret = described is not None and "Secret" in str(described.annotation)
     return "(a secret)" if secret else re.sub(r"//[^/]*@", "//…@", repr(value))
 
 
-def describe_settings(group: Group | None = None) -> list[tuple[str, str, str]]:
+def describe_settings(group: str | None = None, model: type[Settings] = Settings) -> list[tuple[str, str, str]]:
     """List the settings of a group, or of all, as variable, default and meaning, for the documentation."""
     rows = []
-    for name, field in Settings.model_fields.items():
+    for name, field in model.model_fields.items():
         if group is not None and field.json_schema_extra != {"group": group}:
             continue
         default = field.default
@@ -665,8 +489,13 @@ def describe_settings(group: Group | None = None) -> list[tuple[str, str, str]]:
 
 
 def core_variables() -> frozenset[str]:
-    """Name the variables of all settings."""
-    return frozenset(variable(field) for field in Settings.model_fields)
+    """Name the variables of the core's settings."""
+    return variables_of(Settings)
+
+
+def variables_of(model: type[Settings]) -> frozenset[str]:
+    """Name the variables of all fields of a settings model."""
+    return frozenset(variable(field) for field in model.model_fields)
 
 
 def unknown_variables(of_plugins: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> list[str]:

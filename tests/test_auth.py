@@ -8,12 +8,13 @@ import random
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
+from sie_cluster.programs.probes import probes
+from sie_cluster.settings import Settings
 from starlette.testclient import TestClient
 
 from sie_core.auth import Auth, TokenSet, given_tokens
-from sie_core.cluster.programs.probes import probes
 from sie_core.contracts import InferenceError
-from sie_core.settings import Settings, SettingsError, load_settings
+from sie_core.settings import SettingsError, load_settings
 
 ON = {"auth_mode": "token", "auth_token": SecretStr("one"), "auth_tokens": (SecretStr("two"), SecretStr("three"))}
 BEARER = "Bearer "
@@ -74,8 +75,8 @@ def test_probes_are_always_open_and_operational_paths_where_a_setting_says_so() 
 
 
 def test_pools_are_changed_by_the_administrator_alone_where_clients_need_tokens() -> None:
-    assert admin_refusal(Auth.of(Settings(admin_token=SecretStr("admin")))) is None
-    without, with_admin = Auth.of(Settings(**ON)), Auth.of(Settings(**ON, admin_token=SecretStr("admin")))
+    assert admin_refusal(Auth.of(Settings(), SecretStr("admin"))) is None
+    without, with_admin = Auth.of(Settings(**ON)), Auth.of(Settings(**ON), SecretStr("admin"))
     assert admin_refusal(without, BEARER + "one") == "FORBIDDEN"
     assert [admin_refusal(with_admin, BEARER + token) for token in ("one", "admin")] == ["FORBIDDEN", None]
     assert refusal(with_admin, "/v1/models", BEARER + "admin") is None
@@ -92,7 +93,7 @@ def test_settings_that_lock_everybody_out_or_mean_nothing_stop_the_start(monkeyp
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             with pytest.raises(SettingsError, match=wanted) as raised:
-                load_settings()
+                load_settings(Settings)
             assert name in str(raised.value)
             assert "hu sh" not in str(raised.value)
 
@@ -100,7 +101,7 @@ def test_settings_that_lock_everybody_out_or_mean_nothing_stop_the_start(monkeyp
 def test_tokens_are_read_from_the_environment_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIE_AUTH_MODE", "token")
     monkeypatch.setenv("SIE_AUTH_TOKENS", " hush-1 , hush-2,")
-    settings = load_settings()
+    settings = load_settings(Settings)
     assert "hush" not in repr(settings)
     auth = Auth.of(settings)
     assert [refusal(auth, "/v1/models", BEARER + f"hush-{number}") for number in (1, 2, 3)] == [

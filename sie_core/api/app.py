@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 from starlette.exceptions import HTTPException
 
 from sie_core import __version__
@@ -40,6 +41,7 @@ def create_app(
     places_requests: bool = False,
     browsers: Browsers | None = None,
     pools: PoolLeases | None = None,
+    admin: SecretStr | None = None,
 ) -> DirectApp:
     """Build the application.
 
@@ -53,6 +55,7 @@ def create_app(
         browsers: Which web pages may call, under which host names. None takes the origins of `settings` and any name;
             the names depend on the address that is listened on.
         pools: Leases workers; None where there are none to lease.
+        admin: The token of who may change pools where clients need tokens.
 
     Raises:
         SettingsError: Clients need tokens, and there are none.
@@ -60,7 +63,7 @@ def create_app(
     gate = gate or Gate.of(settings)
     browsers = browsers or Browsers(settings.cors_origins)
     registry = registry or CollectorRegistry()
-    auth, callers = Auth.of(settings), Callers.of(settings)
+    auth, callers = Auth.of(settings, admin), Callers.of(settings)
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools)
     endpoints, http_metrics = served(api), HttpMetrics(api.registry)
     routes, router = DirectRoutes(api, endpoints, BELOW), fastapi_router(api, endpoints)

@@ -6,48 +6,77 @@ Importing this package loads click and nothing of the engine.
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import cached_property
 from importlib import import_module
+from typing import Any, Final
 
 import click
 
 from sie_core import __version__
+from sie_core.commands import Command, find_commands
 
-COMMANDS = {
-    "bundle": "Begin, check, lock, show and build bundles: what is installed together in one image.",
-    "cache": "List, pull, verify and remove the weights of the local cache.",
-    "cluster": "Run a whole cluster on this machine, or write the configuration of its broker.",
-    "config": "Run the config service, the one writer of a cluster's model configs.",
-    "gateway": "Serve the HTTP API over a queue; workers run the models.",
-    "models": "List the models of the catalog and say which family serves each.",
-    "plugins": "List the installed plugins, what they register and why one is broken or fails.",
-    "serve": "Serve models over HTTP.",
-    "sidecar": "Pull work from the queue, have the adapter process on this machine do it, and answer.",
-    "verify": "Compare what the engine returns for MODEL with a reference library.",
-    "worker": "Run models for the sidecar on this machine, which pulls their work from the queue.",
+COMMANDS: Final = (
+    Command(
+        "bundle",
+        "Begin, check, lock, show and build bundles: what is installed together in one image.",
+        "sie_core.cli.bundle:command",
+    ),
+    Command("cache", "List, pull, verify and remove the weights of the local cache.", "sie_core.cli.cache:command"),
+    Command(
+        "models", "List the models of the catalog and say which family serves each.", "sie_core.cli.models:command"
+    ),
+    Command(
+        "plugins",
+        "List the installed plugins, what they register and why one is broken or fails.",
+        "sie_core.cli.plugins:command",
+    ),
+    Command("serve", "Serve models over HTTP.", "sie_core.cli.serve:command"),
+    Command(
+        "verify", "Compare what the engine returns for MODEL with a reference library.", "sie_core.cli.verify:command"
+    ),
+)
+BROUGHT_BY: Final = {
+    "cluster": "sie-cluster",
+    "config": "sie-cluster",
+    "gateway": "sie-cluster",
+    "sidecar": "sie-cluster",
+    "worker": "sie-cluster",
 }
-"""Command to its line in the help. The module or package `sie_core.cli.<name>` holds it as `command`."""
+"""Commands of distributions of this project, by the distribution, which may not be installed."""
 
 
 class LazyGroup(click.Group):
     """A group that imports the module of a command when the command is called, not to list it."""
 
+    @cached_property
+    def found(self) -> dict[str, Command]:
+        """All commands by name, those of the core and of other distributions."""
+        return find_commands(COMMANDS)
+
     def list_commands(self, context: click.Context) -> list[str]:
         """List every command by name."""
-        return sorted(COMMANDS)
+        return sorted(self.found)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Import the command `name`; for an unknown one, raise an error with the nearest name."""
-        if name not in COMMANDS:
-            near = get_close_matches(name, COMMANDS, 1)
-            raise click.UsageError(f"No such command '{name}'." + (f" Did you mean `sie {near[0]}`?" if near else ""))
-        command = import_module(f"sie_core.cli.{name}").command
-        assert isinstance(command, click.Command)
+        """Import the command `name`; for an unknown one, say what brings it, or name the nearest."""
+        if name not in self.found:
+            raise click.UsageError(f"No such command '{name}'.{self._hint(name)}")
+        module, _, attribute = self.found[name].target.partition(":")
+        command: Any = getattr(import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise click.ClickException(f"{self.found[name].target} is no click.Command; its distribution is broken.")
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
+            formatter.write_dl([(name, self.found[name].help) for name in sorted(self.found)])
+
+    def _hint(self, name: str) -> str:
+        if name in BROUGHT_BY:
+            return f" `pip install {BROUGHT_BY[name]}` brings it."
+        near = get_close_matches(name, self.found, 1)
+        return f" Did you mean `sie {near[0]}`?" if near else ""
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,7 +10,6 @@ from sie_core.defaults import (
     cluster_tier,
     cpu_device,
     hub_tier,
-    in_process_queue,
     local_tier,
     memory_manager,
     output_dtypes,
@@ -29,6 +28,5 @@ BUILTINS: tuple[ModuleType, ...] = (
     hub_tier,
     postprocessors,
     output_dtypes,
-    in_process_queue,
 )
 """Every built-in plugin, in the order of registration."""

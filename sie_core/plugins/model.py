@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sie_core.contracts import (
     DeviceProbe,
@@ -27,6 +27,9 @@ from sie_core.contracts.model.weights import SAFETENSORS
 from sie_core.plugins.calls import Calls
 from sie_core.plugins.faults import Fault, Faults
 from sie_core.plugins.registration import REGISTRATIONS
+
+if TYPE_CHECKING:
+    from sie_core.settings import Settings
 
 Made = TypeVar("Made")
 UNKNOWN = "a plugin that no report names"
@@ -76,6 +79,7 @@ class PluginSet:
     output_dtypes: Mapping[str, OutputDtype] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
     settings: tuple[PluginSetting, ...] = ()
+    settings_models: tuple[type[Settings], ...] = ()
     faults: Faults = field(default_factory=Faults, compare=False, repr=False)
     """Failures since discovery."""
     calls: Calls = field(default_factory=Calls, compare=False, repr=False)

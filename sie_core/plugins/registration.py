@@ -27,7 +27,7 @@ from sie_core.contracts import (
     WeightTierFactory,
 )
 from sie_core.contracts.model.weights import may_run_code
-from sie_core.settings import PREFIX, core_variables
+from sie_core.settings import PREFIX, Settings, core_variables
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*")
@@ -183,6 +183,11 @@ def _setting(setting: PluginSetting) -> Iterable[str]:
         yield f"default is {setting.default!r}, which allowed does not hold"
 
 
+def _model(model: type) -> Iterable[str]:
+    if not issubclass(model, Settings):
+        yield f"{model.__module__}.{model.__qualname__} is no subclass of sie_core.settings.Settings"
+
+
 def _factory(item: tuple[Any, Any]) -> Iterable[str]:
     yield from _named(item[0], "name")
     yield from _callable(item[1], "factory")
@@ -224,6 +229,9 @@ REGISTRATIONS: Mapping[str, Registration] = {
     ),
     "sie_references": Registration("references", "reference", Reference, lambda it: str(it.name), _reference),
     "sie_settings": Registration("settings", "setting", PluginSetting, lambda it: str(it.variable), _setting),
+    "sie_settings_models": Registration(
+        "settings_models", "settings model", type, lambda it: f"{it.__module__}.{it.__qualname__}", _model
+    ),
 }
 """Every hook of `sie_core.hookspecs`."""
 

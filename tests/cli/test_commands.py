@@ -1,20 +1,58 @@
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from sie_core import __version__
 from sie_core.cli import COMMANDS, main
+from sie_core.commands import GROUP, find_commands
 from sie_core.settings import Settings
 
 
 def test_the_help_lists_every_command_with_its_own_first_line() -> None:
     listed = CliRunner().invoke(main, ["--help"], terminal_width=200).output
-    for name, line in COMMANDS.items():
-        assert line in listed
+    for name, found in find_commands(COMMANDS).items():
+        assert found.help in listed
         command = main.get_command(click.Context(main), name)
         assert command is not None
         assert command.name == name
-        assert command.get_short_help_str(200).rstrip(".") == line.rstrip(".")
+        assert command.get_short_help_str(200).rstrip(".") == found.help.rstrip(".")
+
+
+def bring(folder: Path, name: str, lists: str) -> None:
+    """Put a distribution with a list of commands on the path."""
+    (folder / f"{name}.py").write_text(lists, encoding="utf-8")
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}:COMMANDS\n", encoding="utf-8")
+
+
+def test_a_distribution_brings_commands_and_a_broken_or_clashing_one_takes_none_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bring(tmp_path, "acme_broken", "raise RuntimeError('no module of mine')")
+    bring(
+        tmp_path,
+        "acme_tool",
+        "import click\nfrom sie_core.commands import Command\n"
+        "COMMANDS = [Command('greet', 'Say hello.', 'acme_tool:greet'), Command('serve', 'Mine.', 'acme_tool:greet')]\n"
+        "@click.command('greet')\ndef greet():\n    click.echo('hello')\n",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(main, "found", find_commands(COMMANDS))
+    assert CliRunner().invoke(main, ["greet"]).output == "hello\n"
+    assert main.found["serve"].target == "sie_core.cli.serve:command"
+    assert "acme_tool:COMMANDS brings the command 'serve', which sie_core.cli.serve:command has" in caplog.text
+    assert "acme_broken:COMMANDS cannot be read (no module of mine)" in caplog.text
+
+
+def test_a_command_whose_distribution_is_not_installed_is_named_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "found", {})
+    result = CliRunner().invoke(main, ["gateway"])
+    assert result.exit_code == 2
+    assert "No such command 'gateway'. `pip install sie-cluster` brings it." in result.output
 
 
 def test_the_version_is_the_distributions() -> None:

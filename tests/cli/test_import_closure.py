@@ -55,21 +55,21 @@ def test_plugins_are_listed_without_a_model_library() -> None:
 
 
 def test_an_adapter_process_loads_no_routes_and_no_model_library_before_a_model() -> None:
-    code = "import sie_core.cluster.worker.serving"
+    code = "import sie_cluster.worker.serving"
     assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi', 'sie_core.api.app'))}") == ""
 
 
 def test_a_gateway_that_dials_no_workers_loads_no_client() -> None:
-    code = "import sie_core.cluster.gateway.run"
+    code = "import sie_cluster.gateway.run"
     assert run(f"{code}\n{LOADED.format(names=('sie_sdk.client', 'sie_sdk.async_client'))}") == ""
 
 
 @pytest.mark.parametrize("program", ["gateway", "sidecar"])
 def test_gateway_and_sidecar_load_no_engine_and_no_model_library(program: str) -> None:
     code = (
-        "from sie_core.settings import Settings; from sie_core.plugins import discover;"
-        f"from sie_core.defaults import BUILTINS; import sie_core.cluster.{program}.run as run;"
-        "from sie_core.cluster.queue.broker import transport_maker;"
+        "from sie_cluster.settings import ClusterSettings as Settings; from sie_core.plugins import discover;"
+        f"from sie_core.defaults import BUILTINS; import sie_cluster.{program}.run as run;"
+        "from sie_cluster.queue.broker import transport_maker;"
         "settings = Settings(nats_url='memory://x'); transport_maker(settings, discover(settings, BUILTINS))"
     )
     assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'sie_core.engine'))}") == ""

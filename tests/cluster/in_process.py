@@ -12,37 +12,37 @@ from typing import Any
 
 import httpx
 from pydantic import SecretStr
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.fleet.pools.reading import pools_reader
+from sie_cluster.gateway.backend import QueueBackend
+from sie_cluster.gateway.capacity.profiles import Profiles
+from sie_cluster.gateway.flights.dispatcher import Dispatcher
+from sie_cluster.gateway.metrics import GatewayMetrics
+from sie_cluster.gateway.pools.keeping import PoolKeeper
+from sie_cluster.gateway.pools.leasing import Leasing
+from sie_cluster.gateway.routing import Router, own_registry
+from sie_cluster.ipc.listening import listen_on
+from sie_cluster.messages.health import WorkerReport, encode_beat, encode_vitals
+from sie_cluster.messages.status import WorkerStatus, encode_status
+from sie_cluster.messages.work import batch_bytes
+from sie_cluster.queue.broker import transport_maker
+from sie_cluster.queue.payloads.store import open_payload_store
+from sie_cluster.queue.subjects import health_subject
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.metrics import SidecarMetrics
+from sie_cluster.sidecar.sidecar import Sidecar
+from sie_cluster.worker.configs import Configs
+from sie_cluster.worker.intake import Intake
+from sie_cluster.worker.vitals import vitals_of
 
 from sie_core.api import create_app
 from sie_core.catalog import build_catalog
 from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.sources.export import Export
-from sie_core.cluster.fleet.health.workers import Workers
-from sie_core.cluster.fleet.pools.reading import pools_reader
-from sie_core.cluster.gateway.backend import QueueBackend
-from sie_core.cluster.gateway.capacity.profiles import Profiles
-from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
-from sie_core.cluster.gateway.metrics import GatewayMetrics
-from sie_core.cluster.gateway.pools.keeping import PoolKeeper
-from sie_core.cluster.gateway.pools.leasing import Leasing
-from sie_core.cluster.gateway.routing import Router, own_registry
-from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.messages.health import WorkerReport, encode_beat, encode_vitals
-from sie_core.cluster.messages.status import WorkerStatus, encode_status
-from sie_core.cluster.messages.work import batch_bytes
-from sie_core.cluster.queue.broker import transport_maker
-from sie_core.cluster.queue.payloads.store import open_payload_store
-from sie_core.cluster.queue.subjects import health_subject
-from sie_core.cluster.sidecar.metrics import SidecarMetrics
-from sie_core.cluster.sidecar.sidecar import Sidecar
-from sie_core.cluster.worker.configs import Configs
-from sie_core.cluster.worker.intake import Intake
-from sie_core.cluster.worker.vitals import vitals_of
 from sie_core.contracts import Message, QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.plugins import PluginSet, discover
-from sie_core.settings import Settings
 
 BOUND_S = 30.0
 
@@ -87,7 +87,9 @@ class Cluster:
                 await asyncio.sleep(0.01)
 
 
-def registry_of(settings: Settings, plugins: PluginSet, export: Export, before: Registry | None = None) -> Registry:
+def registry_of(
+    settings: ClusterSettings, plugins: PluginSet, export: Export, before: Registry | None = None
+) -> Registry:
     """What a follower makes of an export."""
     catalog = build_catalog(settings, plugins, export=export, before=before and before.catalog)
     old = {} if before is None else before.catalog.configs
@@ -108,7 +110,7 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
         chosen: Settings.
     """
     own = {"nats_url": SecretStr("memory://tests"), "ipc_socket_path": folder / "ipc", "hf_fallback": False}
-    settings = Settings(**{**own, "health_publish_interval_ms": 1000, **chosen})
+    settings = ClusterSettings(**{**own, "health_publish_interval_ms": 1000, **chosen})
     plugins = discover(settings, BUILTINS)
     make = transport_maker(settings, plugins)
     first = None if export is None else build_catalog(settings, plugins, export=Export(0))
@@ -166,6 +168,7 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
                             registry=registry,
                             places_requests=each is backend,
                             pools=pools if each is backend else None,
+                            admin=settings.admin_token,
                         ),
                         raise_app_exceptions=False,
                     ),

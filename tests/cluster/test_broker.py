@@ -7,24 +7,25 @@ from collections.abc import Callable
 
 import pytest
 from pydantic import SecretStr
+from sie_cluster.gateway.flights.dispatcher import UNSTORED_S, Dispatcher
+from sie_cluster.gateway.metrics import GatewayMetrics
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.queue import broker
+from sie_cluster.queue.broker import declare_queues, ensure_queue, transport_maker
+from sie_cluster.queue.subjects import work_queue
+from sie_cluster.settings import ClusterSettings
 
-from sie_core.cluster.gateway.flights.dispatcher import UNSTORED_S, Dispatcher
-from sie_core.cluster.gateway.metrics import GatewayMetrics
-from sie_core.cluster.queue import broker
-from sie_core.cluster.queue.broker import declare_queues, ensure_queue, transport_maker
-from sie_core.cluster.queue.subjects import work_queue
 from sie_core.contracts import PluginError, QueueError, QueueFailure, QueueSettings, QueueTransport
 from sie_core.defaults import BUILTINS
-from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.plugins import discover
-from sie_core.settings import Settings, SettingsError
+from sie_core.settings import SettingsError
 
 SECRET = "hunter2"
 
 
 def test_without_a_url_the_variable_is_named() -> None:
     with pytest.raises(SettingsError, match="SIE_NATS_URL is not set"):
-        transport_maker(Settings(), discover(Settings(), BUILTINS))
+        transport_maker(ClusterSettings(), discover(ClusterSettings(), BUILTINS))
 
 
 @pytest.mark.parametrize(
@@ -35,14 +36,16 @@ def test_without_a_url_the_variable_is_named() -> None:
     ],
 )
 def test_a_url_that_cannot_be_used_is_told_without_its_password(url: str, told: str) -> None:
-    settings = Settings(nats_url=SecretStr(url))
+    settings = ClusterSettings(nats_url=SecretStr(url))
     with pytest.raises(PluginError, match=told) as refused:
         transport_maker(settings, discover(settings, BUILTINS))
     assert SECRET not in str(refused.value)
 
 
 def test_settings_show_no_secret_and_give_the_transport_what_is_set() -> None:
-    settings = Settings(nats_url=SecretStr(f"nats://me:{SECRET}@host"), nats_user="me", nats_password=SecretStr(SECRET))
+    settings = ClusterSettings(
+        nats_url=SecretStr(f"nats://me:{SECRET}@host"), nats_user="me", nats_password=SecretStr(SECRET)
+    )
     assert SECRET not in repr(settings)
     assert SECRET not in str(settings.model_dump())
     assert settings.queue_options() == {"user": "me", "password": SECRET, "storage": "file", "replicas": "1"}
@@ -67,7 +70,7 @@ def refusing(make: Callable[[], QueueTransport], failures: list[QueueFailure]) -
 
 
 def connections() -> Callable[[], QueueTransport]:
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     return lambda: factory.create("memory://queues", {})
 
 
@@ -85,7 +88,7 @@ async def test_a_gateway_without_a_queue_says_that_the_broker_has_none(monkeypat
     monkeypatch.setattr(broker, "QUEUE_AGAIN_S", 0.0)
     make = connections()
     transport, asked = refusing(make, ["DENIED"])
-    gateway = Dispatcher(lambda: transport, Settings(), GatewayMetrics())
+    gateway = Dispatcher(lambda: transport, ClusterSettings(), GatewayMetrics())
     assert gateway.problem == "the broker was not reached yet"
     opening = asyncio.create_task(gateway.open())
     async with asyncio.timeout(30):
@@ -101,7 +104,7 @@ async def test_a_gateway_without_a_queue_says_that_the_broker_has_none(monkeypat
 async def test_a_broker_stores_nothing_once_two_slices_apart_were_not_stored_and_none_between() -> None:
     make = connections()
     await declare_queues(make, (QUEUE,))
-    gateway = Dispatcher(make, Settings(), GatewayMetrics())
+    gateway = Dispatcher(make, ClusterSettings(), GatewayMetrics())
     await gateway.open()
     lost = QueueError("UNAVAILABLE", "memory: did not say that it stored it.")
 

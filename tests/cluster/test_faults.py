@@ -16,16 +16,16 @@ from typing import cast
 
 import httpx
 import pytest
+from sie_cluster.gateway.flights import dispatcher
+from sie_cluster.in_process_queue import InProcessTransport
+from sie_cluster.ipc.framing import FrameStream, Kind
+from sie_cluster.ipc.listening import listen_on
+from sie_cluster.messages.frames import decode
+from sie_cluster.messages.requests import pack_item, pack_shared
+from sie_cluster.messages.work import WorkHead, decode_work, encode_work
+from sie_cluster.queue.subjects import cancel_subject, dead_queue, needed_subject, work_subject
 
-from sie_core.cluster.gateway.flights import dispatcher
-from sie_core.cluster.ipc.framing import FrameStream, Kind
-from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.messages.frames import decode
-from sie_core.cluster.messages.requests import pack_item, pack_shared
-from sie_core.cluster.messages.work import WorkHead, decode_work, encode_work
-from sie_core.cluster.queue.subjects import cancel_subject, dead_queue, needed_subject, work_subject
 from sie_core.contracts import ConsumerSettings, Delivery, InferenceRequest, Item, Message, Work
-from sie_core.defaults.in_process_queue import InProcessTransport
 from sie_core.serving.listening import ListenError
 from tests.cluster.in_process import Cluster, running
 

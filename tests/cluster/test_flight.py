@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sie_cluster.gateway.flights.flight import MOST_ATTEMPTS, MOST_QUEUED, Flight, Part
+from sie_cluster.gateway.flights.slicing import Packed, cut
+from sie_cluster.messages.errors import WORKER_LOST
+from sie_cluster.messages.work import MOST_ITEMS, ResultHead
 
-from sie_core.cluster.gateway.flights.flight import MOST_ATTEMPTS, MOST_QUEUED, Flight, Part
-from sie_core.cluster.gateway.flights.slicing import Packed, cut
-from sie_core.cluster.messages.errors import WORKER_LOST
-from sie_core.cluster.messages.work import MOST_ITEMS, ResultHead
 from sie_core.contracts import InferenceError
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-
-from sie_core.cluster.messages.work import WorkHead
-from sie_core.cluster.sidecar.adapter.flow import TOGETHER, Ahead, Turns
-from sie_core.cluster.sidecar.held import Slice
+from sie_cluster.messages.work import WorkHead
+from sie_cluster.sidecar.adapter.flow import TOGETHER, Ahead, Turns
+from sie_cluster.sidecar.held import Slice
 
 from .in_process import BOUND_S, Cluster, running
 

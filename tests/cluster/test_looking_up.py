@@ -6,7 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from sie_core.cluster.gateway.flights.looking_up import LookUps
+from sie_cluster.gateway.flights.looking_up import LookUps
+
 from sie_core.contracts import QueueTransport
 
 

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sie_sdk.errors import ERRORS
-from sie_sdk.wire import pack, unpack
-
-from sie_core.cluster.messages import frames
-from sie_core.cluster.messages.errors import error_from_map, error_to_map
-from sie_core.cluster.messages.frames import FrameError
-from sie_core.cluster.messages.requests import (
+from sie_cluster.messages import frames
+from sie_cluster.messages.errors import error_from_map, error_to_map
+from sie_cluster.messages.frames import FrameError
+from sie_cluster.messages.requests import (
     OF_THE_HEAD,
     pack_item,
     pack_large_items,
@@ -24,7 +21,7 @@ from sie_core.cluster.messages.requests import (
     read_item,
     read_request,
 )
-from sie_core.cluster.messages.work import (
+from sie_cluster.messages.work import (
     ResultHead,
     WorkHead,
     decode_result,
@@ -36,6 +33,9 @@ from sie_core.cluster.messages.work import (
     to_map,
     work_key,
 )
+from sie_sdk.errors import ERRORS
+from sie_sdk.wire import pack, unpack
+
 from sie_core.contracts import InferenceError, InferenceRequest, Item, LoadWait, Media, ReplyForm, Timing, Usage
 
 ITEMS = [

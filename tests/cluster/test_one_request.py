@@ -6,11 +6,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sie_cluster.queue.payloads.store import PayloadStore
+from sie_cluster.sidecar import held, slices
+from sie_cluster.sidecar.adapter.forwarding import MOST_FETCHES
 from sie_sdk import wire
 
-from sie_core.cluster.queue.payloads.store import PayloadStore
-from sie_core.cluster.sidecar import held, slices
-from sie_core.cluster.sidecar.adapter.forwarding import MOST_FETCHES
 from sie_core.contracts import QueueError
 from tests.cluster.in_process import Cluster, running
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.ipc import framing
+from sie_cluster.ipc.framing import FrameStream, Kind
+from sie_cluster.queue.payloads import fetching, store
+from sie_cluster.queue.payloads.fetching import Fetcher
+from sie_cluster.queue.payloads.holding import Holder
+from sie_cluster.queue.payloads.store import PayloadStore
 
-from sie_core.cluster.ipc import framing
-from sie_core.cluster.ipc.framing import FrameStream, Kind
-from sie_core.cluster.queue.payloads import fetching, store
-from sie_core.cluster.queue.payloads.fetching import Fetcher
-from sie_core.cluster.queue.payloads.holding import Holder
-from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.concurrency.pacing import BYTES_S, GIVES_WAY_S, LARGE_BYTES, LATE_S, Pacing
-from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.stores.folder import FolderStore
 from tests.engine.virtual_time import VirtualTimeLoop
 
@@ -53,7 +53,7 @@ def seconds(move: Callable[[], Coroutine[Any, Any, None]], module: Any, *, besid
 
 
 async def by_frames() -> None:
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     one, other = (factory.create("memory://paced", {}) for _ in range(2))
     await one.open()
     await other.open()

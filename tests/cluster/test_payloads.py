@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.messages.frames import FrameError, encode
+from sie_cluster.queue.payloads import holding
+from sie_cluster.queue.payloads.fetching import TRIES, WINDOW, Fetcher
+from sie_cluster.queue.payloads.holding import Holder
+from sie_cluster.queue.payloads.offers import FRAME_BYTES, Offer
+from sie_cluster.queue.payloads.room import Room
+from sie_cluster.queue.payloads.store import PayloadStore, open_payload_store
+from sie_cluster.settings import ClusterSettings
 
-from sie_core.cluster.messages.frames import FrameError, encode
-from sie_core.cluster.queue.payloads import holding
-from sie_core.cluster.queue.payloads.fetching import TRIES, WINDOW, Fetcher
-from sie_core.cluster.queue.payloads.holding import Holder
-from sie_core.cluster.queue.payloads.offers import FRAME_BYTES, Offer
-from sie_core.cluster.queue.payloads.room import Room
-from sie_core.cluster.queue.payloads.store import PayloadStore, open_payload_store
 from sie_core.contracts import Message, PluginError, QueueError, QueueTransport
-from sie_core.defaults.in_process_queue import sie_queue_transports
 from sie_core.plugins import PluginSet
-from sie_core.settings import Settings
 from sie_core.stores.folder import FolderStore
 
 MOST = 1 << 24
@@ -51,7 +51,7 @@ class Ends:
 
 @pytest.fixture
 async def ends(tmp_path: Path) -> AsyncIterator[Ends]:
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     one, other = (factory.create("memory://bulk", {}) for _ in range(2))
     await one.open()
     await other.open()
@@ -319,11 +319,11 @@ async def test_who_came_first_always_finds_room_and_others_wait_for_those_who_le
 
 
 def test_the_store_is_chosen_by_its_url(tmp_path: Path) -> None:
-    assert open_payload_store(Settings(), PluginSet()) is None
-    assert open_payload_store(Settings(payload_store_url=str(tmp_path)), PluginSet()) is not None
+    assert open_payload_store(ClusterSettings(), PluginSet()) is None
+    assert open_payload_store(ClusterSettings(payload_store_url=str(tmp_path)), PluginSet()) is not None
     for url, told in (("pigeon://coop", "no installed plugin serves pigeon://"), (__file__, "is no folder")):
         with pytest.raises(PluginError, match=told):
-            open_payload_store(Settings(payload_store_url=url), PluginSet())
+            open_payload_store(ClusterSettings(payload_store_url=url), PluginSet())
 
 
 async def test_frames_are_sent_to_inboxes_alone(ends: Ends) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 import pytest
+from sie_cluster.config_service.history import history
+from sie_cluster.config_service.history.history import StoreDamaged
+from sie_cluster.config_service.history.records import Commit, StoredModel
+from sie_cluster.config_service.leading import LOOKS
+from sie_cluster.config_service.service import ConfigService
 
-from sie_core.config_service.history import history
-from sie_core.config_service.history.history import StoreDamaged
-from sie_core.config_service.history.records import Commit, StoredModel
-from sie_core.config_service.leading import LOOKS
-from sie_core.config_service.service import ConfigService
 from sie_core.contracts import ObjectStoreError, VersionedObject
 from sie_core.stores.folder import FolderStore
 from sie_core.stores.lease import LeaseDamaged

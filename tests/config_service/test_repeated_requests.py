@@ -6,10 +6,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sie_cluster.config_service.history import state
+from sie_cluster.config_service.history.state import KEPT_S
+from sie_cluster.config_service.service import ConfigService
 
-from sie_core.config_service.history import state
-from sie_core.config_service.history.state import KEPT_S
-from sie_core.config_service.service import ConfigService
 from tests.config_service.conftest import Start, Told, error_of, post, refused
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from sie_cluster.config_service import held
+from sie_cluster.config_service.service import ConfigService
+from sie_cluster.config_service.writing import plans
 
-from sie_core.config_service import held
-from sie_core.config_service.service import ConfigService
-from sie_core.config_service.writing import plans
 from sie_core.stores.folder import FolderStore
 from tests.config_service.conftest import SHIPPED, Start, Told, base, error_of, post, profile, refused
 

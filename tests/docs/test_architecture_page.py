@@ -75,6 +75,6 @@ def test_the_page_is_short_and_its_glossary_has_ten_lines():
 def test_every_file_and_page_that_it_names_is_there(page):
     text = (ROOT / "docs/extend" / page).read_text(encoding="utf-8")
     pages = re.findall(r"\]\(([\w./-]+\.md)\)", text)
-    folders = re.findall(r"`([\w/]+)/`", text)
+    folders = re.findall(r"`([\w/-]+)/`", text)
     assert [each for each in pages if not (ROOT / "docs/extend" / each).is_file()] == []
     assert [each for each in folders if not (ROOT / "sie_core" / each).is_dir() and not (ROOT / each).is_dir()] == []

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from sie_core.cluster.gateway.capacity.numbers import ABOUT
+from sie_cluster.gateway.capacity.numbers import ABOUT
 
 PAGE = (Path(__file__).parents[2] / "docs/operate/cluster/autoscaling.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `sie_gateway_(\w+?)(?:_total)?` \|.*\| (\w+) \|$", PAGE, re.MULTILINE))

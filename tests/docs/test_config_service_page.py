@@ -17,15 +17,15 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi.routing import APIRoute
+from sie_cluster.config_service.api import reading, writing
+from sie_cluster.config_service.api.app import PREFIX
+from sie_cluster.config_service.api.context import ConfigApi
+from sie_cluster.config_service.api.tokens import Tokens
+from sie_cluster.config_service.metrics import ConfigMetrics
+from sie_cluster.config_service.service import ConfigService
 
 from sie_core.api import Gate
 from sie_core.catalog.configs.snapshot import make_catalog
-from sie_core.config_service.api import reading, writing
-from sie_core.config_service.api.app import PREFIX
-from sie_core.config_service.api.context import ConfigApi
-from sie_core.config_service.api.tokens import Tokens
-from sie_core.config_service.metrics import ConfigMetrics
-from sie_core.config_service.service import ConfigService
 from sie_core.contracts import InferenceError
 from sie_core.stores.folder import FolderStore
 from tests.config_service.api.serving import TINY, placement

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sie_cluster.settings import ClusterSettings
 
 from sie_core.cli import COMMANDS
+from sie_core.commands import find_commands
 from sie_core.plugins import discover
-from sie_core.settings import ECOSYSTEM, Settings, core_variables
+from sie_core.settings import ECOSYSTEM, Settings, variables_of
 from tests.docs.test_generated import PAGES, ROOT
 
 SEPARATOR = r"\|(\s*:?-+:?\s*\|)+"
@@ -74,7 +76,7 @@ def test_a_link_to_a_part_of_a_page_names_a_heading_of_it():
 
 def test_every_variable_that_a_page_names_is_a_setting():
     known = {
-        *core_variables(),
+        *variables_of(ClusterSettings),
         *ECOSYSTEM,
         *MISSPELT,
         *BUILDS,
@@ -90,7 +92,7 @@ def test_every_command_that_a_page_names_is_there():
     rules = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in NOW:
         said = re.findall(r"(?:^|`|&& )(?:\.venv/bin/)?(make|sie) ([a-z][\w-]*)", page.read_text(), re.MULTILINE)
-        missing = [each for each in said if each[1] not in (rules if each[0] == "make" else COMMANDS)]
+        missing = [each for each in said if each[1] not in (rules if each[0] == "make" else find_commands(COMMANDS))]
         assert missing == [], f"{page.name} names {missing}"
 
 

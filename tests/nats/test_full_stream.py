@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 from pydantic import SecretStr
+from sie_cluster.queue import subjects
 
-from sie_core.cluster.queue import subjects
 from tests.cluster.in_process import Cluster, running
 from tests.nats.conftest import Broker
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sie_cluster.queue.access import accesses
 from sie_nats.broker.local import local_broker
-
-from sie_core.cluster.queue.access import accesses
 
 USERS = {"gateway", "worker.worker-1", "worker.worker-2", "config"}
 

@@ -13,11 +13,11 @@ from typing import Any
 import nats
 import pytest
 from click.testing import CliRunner
+from sie_cluster.configs.snapshot import read_snapshot, write_snapshot
+from sie_cluster.queue.broker import ensure_queue
+from sie_cluster.queue.subjects import cancel_subject, work_consumer, work_queue, work_subject
 
 from sie_core.cli import main
-from sie_core.cluster.configs.snapshot import read_snapshot, write_snapshot
-from sie_core.cluster.queue.broker import ensure_queue
-from sie_core.cluster.queue.subjects import cancel_subject, work_consumer, work_queue, work_subject
 from sie_core.contracts import Message, QueueError, QueueTransport, Work
 from tests.nats.conftest import Broker, transport
 

@@ -14,9 +14,9 @@ from typing import Any
 import nats
 import pytest
 from pydantic import SecretStr
+from sie_cluster.queue.broker import ensure_queue
+from sie_cluster.queue.subjects import work_queue
 
-from sie_core.cluster.queue.broker import ensure_queue
-from sie_core.cluster.queue.subjects import work_queue
 from sie_core.contracts import QueueTransport
 from sie_core.serving.listening import reserve
 from tests.cluster.in_process import Cluster, running

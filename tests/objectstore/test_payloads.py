@@ -7,13 +7,13 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.queue.payloads.fetching import Fetcher
+from sie_cluster.queue.payloads.holding import Holder
+from sie_cluster.queue.payloads.store import PayloadStore
 from sie_objectstore.store import BucketStore
 
-from sie_core.cluster.queue.payloads.fetching import Fetcher
-from sie_core.cluster.queue.payloads.holding import Holder
-from sie_core.cluster.queue.payloads.store import PayloadStore
 from sie_core.contracts import QueueError, QueueTransport
-from sie_core.defaults.in_process_queue import sie_queue_transports
 from tests.objectstore.conftest import Impatient
 from tests.objectstore.proxy import Faults
 
@@ -22,7 +22,7 @@ SIZE = 6_000_007
 
 @pytest.fixture
 async def queue() -> AsyncIterator[QueueTransport]:
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     transport = factory.create("memory://payloads", {})
     await transport.open()
     yield transport

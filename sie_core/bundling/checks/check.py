@@ -60,7 +60,7 @@ def _of_what_is_registered(
     if found.plugins is None or catalog is None or not found.whole:
         return
     yield from check_models(file, catalog, found.plugins, around.settings, ask_hub=around.ask_hub)
-    yield from check_settings(file, found.plugins.settings)
+    yield from check_settings(file, found.plugins)
 
 
 def _versions(file: BundleFile, sources: Sources) -> Iterable[Finding]:

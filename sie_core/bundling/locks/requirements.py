@@ -23,6 +23,8 @@ OURS = frozenset(
     {
         CORE,
         "sie-sdk",
+        "sie-bundle",
+        "sie-cluster",
         "sie-cpu",
         "sie-fake",
         "sie-flash",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import click
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sie_core.plugins import PluginSet
     from sie_core.serving.announcement import Announcement
     from sie_core.settings import Settings
+
+S = TypeVar("S", bound="Settings")
 
 log = logging.getLogger(__name__)
 
@@ -28,25 +30,32 @@ class BadSettings(click.ClickException):
     exit_code = 2
 
 
-def read_settings(**arguments: Any) -> Settings:
-    """Read the settings, with `arguments` that are not None on top.
+@overload
+def read_settings(**arguments: Any) -> Settings: ...
+@overload
+def read_settings(model: type[S] | None, /, **arguments: Any) -> S: ...
+def read_settings(model: type[Any] | None = None, /, **arguments: Any) -> Any:
+    """Read the settings of a model, by default the core's, with `arguments` that are not None on top.
 
     Raises:
         BadSettings: A value is not allowed; names the variable or option, the value and the allowed ones.
     """
-    from sie_core.settings import SettingsError, load_settings
+    from sie_core.settings import Settings, SettingsError, load_settings
 
     try:
-        return load_settings(**arguments)
+        return load_settings(model or Settings, **arguments)
     except SettingsError as error:
         raise BadSettings(str(error)) from None
 
 
-def warn_of_unknown_variables(plugins: PluginSet) -> None:
-    """Log every `SIE_*` variable that means nothing here."""
-    from sie_core.settings import unknown_variables
+def warn_of_unknown_variables(model: type[Settings], plugins: PluginSet) -> None:
+    """Log every `SIE_*` variable that means nothing here, neither to the command's `model` nor to a plugin."""
+    from sie_core.settings import unknown_variables, variables_of
 
-    for warning in unknown_variables(setting.variable for setting in plugins.settings):
+    known = {setting.variable for setting in plugins.settings}.union(
+        *map(variables_of, (model, *plugins.settings_models))
+    )
+    for warning in unknown_variables(known):
         log.warning("%s", warning)
 
 
@@ -70,6 +79,8 @@ def find_plugins(settings: Settings) -> PluginSet:
             setting.value()
         except ValueError as error:
             raise BadSettings(str(error)) from None
+    for model in plugins.settings_models:
+        read_settings(model)
     return plugins
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 import click
 
@@ -19,14 +19,26 @@ if TYPE_CHECKING:
     from sie_core.plugins import PluginSet
     from sie_core.settings import Settings
 
+S = TypeVar("S", bound="Settings")
+Program: TypeAlias = "AbstractContextManager[tuple[S, PluginSet]]"
+
 log = logging.getLogger("sie_core")
 
 
+@overload
+def program(
+    *errors: type[Exception], model: None = None, computes: bool = False, **options: Any
+) -> Program[Settings]: ...
+@overload
+def program(*errors: type[Exception], model: type[S], computes: bool = False, **options: Any) -> Program[S]: ...
 @contextmanager
-def program(*errors: type[Exception], computes: bool = False, **options: Any) -> Iterator[tuple[Settings, PluginSet]]:
+def program(
+    *errors: type[Exception], model: type[Any] | None = None, computes: bool = False, **options: Any
+) -> Iterator[tuple[Any, PluginSet]]:
     """Run a block with the settings in force and the plugins they allow.
 
     Args:
+        model: The settings that the command reads; None takes the core's.
         errors: Further exceptions of the block that are shown by their message alone.
         computes: Whether numeric libraries run in this process. They must be imported in the block, because they count
             threads at import.
@@ -38,7 +50,7 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
     """
     collect_seldom()  # first: imports alone would trigger dozens of passes
     bound_arenas()
-    settings = read_settings(**options)
+    settings = read_settings(model, **options)
     configure_logging(settings.log_level, as_json=settings.log_json, access=settings.access_log)
     budget = cpu_budget()
     PACING.set_cores(budget.threads)
@@ -53,7 +65,7 @@ def program(*errors: type[Exception], computes: bool = False, **options: Any) ->
     told: tuple[type[Exception], ...] = (ListenError, ObjectStoreError, PluginError, QueueError, *errors)
     try:
         plugins = find_plugins(settings)
-        warn_of_unknown_variables(plugins)
+        warn_of_unknown_variables(type(settings), plugins)
         yield settings, plugins
     except SettingsError as error:
         raise BadSettings(str(error)) from None

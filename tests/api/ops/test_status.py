@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sie_cluster.programs.probes import probes
+from sie_cluster.settings import ClusterSettings
 from starlette.applications import Starlette
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
@@ -11,9 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 from sie_core.api import Browsers, create_app
 from sie_core.api.ops import feed, status
 from sie_core.auth import Auth
-from sie_core.cluster.programs.probes import probes
 from sie_core.contracts import Device, DeviceMemory, EngineStatus, Health
-from sie_core.settings import Settings
 
 FIELDS = {
     "timestamp", "ready", "name", "machine_profile", "pool_name", "gpu_count", "bundle", "bundle_config_hash",
@@ -115,7 +115,7 @@ def test_those_who_watch_are_bounded_and_make_room_when_they_go(page, monkeypatc
 
 
 def test_a_worker_tells_what_it_is_called_and_what_it_serves(backend) -> None:
-    settings = Settings(worker_id="w7", pool="gpu", bundle="gliner", gpu_count=4)
+    settings = ClusterSettings(worker_id="w7", pool="gpu", bundle="gliner", gpu_count=4)
     share = [0.5]
     watched = status.Watched(
         settings, lambda: True, backend.models, lambda: None, lambda: share[0], "l4-spot", lambda: "a-hash"
@@ -145,7 +145,7 @@ def test_a_worker_tells_what_it_is_called_and_what_it_serves(backend) -> None:
     ],
 )
 def test_a_server_is_the_machine_that_it_is_told_or_that_its_gpu_says(settings, detected, profile) -> None:
-    assert status.own_profile(Settings(**settings), detected) == profile
+    assert status.own_profile(ClusterSettings(**settings), detected) == profile
 
 
 @pytest.mark.parametrize(

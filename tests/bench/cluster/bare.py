@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 from statistics import median
 
-from sie_core.cluster.queue.subjects import work_consumer, work_queue, work_subject
+from sie_cluster.queue.subjects import work_consumer, work_queue, work_subject
+from sie_cluster.settings import ClusterSettings
+
 from sie_core.contracts import Delivery, Message, QueueTransport, Work
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import Settings
 
 BUNDLE = "bench"
 """No worker of the cluster pulls its work."""
@@ -35,7 +36,7 @@ async def round_trip_s(folder: Path, count: int) -> float:
 async def _connect(folder: Path, name: str) -> QueueTransport:
     config = json.loads((folder / "nats.conf").read_text())
     user = next(each for each in config["authorization"]["users"] if each["user"] == name)
-    factory = discover(Settings(), BUILTINS).queue_transports["nats"]
+    factory = discover(ClusterSettings(), BUILTINS).queue_transports["nats"]
     url = f"nats://{config['host']}:{config['port']}"
     transport = factory.create(url, {"user": name, "password": user["password"]})
     await transport.open()

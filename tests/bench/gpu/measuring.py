@@ -67,10 +67,20 @@ class Found:
 
 def measure(shape: Shape, plan: Plan, scratch: Path) -> Found:
     """Write the model, then time every way to run it over every load."""
+    found = measure_passes(shape, plan, scratch)
+    folder = scratch / "model"
+    _time_passes(found, PADDED, passes.padded_pass(folder, plan.device, plan.dtype), _ids(folder, plan), plan)
+    _free()
+    _time_whole(found, folder, _ids(folder, plan), plan, scratch)
+    return found
+
+
+def measure_passes(shape: Shape, plan: Plan, scratch: Path) -> Found:
+    """Write the model to the folder `model` of `scratch`, then time each runner's forward passes over every load."""
     folder = write_model(shape, scratch / "model", plan.dtype)
     found = Found(shape.name, flops_a_token=passes.product_flops(folder))
     model_type = read_card(folder).config["model_type"]
-    ids = {load.kind: passes.tokenize(folder, load.texts) for load in plan.loads}
+    ids = _ids(folder, plan)
     for spec in sorted([*kernel_runners(), *RUNNERS], key=lambda spec: -spec.priority):
         if spec.serves(model_type, plan.device.kind) and spec.name != "padded":
             info, prepare = passes.packed_pass(folder, plan.device, plan.precision, [spec])
@@ -80,10 +90,11 @@ def measure(shape: Shape, plan: Plan, scratch: Path) -> Found:
                 found.refused.append(info.reason)
             del prepare
             _free()
-    _time_passes(found, PADDED, passes.padded_pass(folder, plan.device, plan.dtype), ids, plan)
-    _free()
-    _time_whole(found, folder, ids, plan, scratch)
     return found
+
+
+def _ids(folder: Path, plan: Plan) -> dict[str, list[list[int]]]:
+    return {load.kind: passes.tokenize(folder, load.texts) for load in plan.loads}
 
 
 def _time_passes(found: Found, name: str, prepare: passes.Pass, ids: dict[str, list[list[int]]], plan: Plan) -> None:

@@ -109,7 +109,7 @@ CHANGED: dict[str, tuple[str, str, int, list[str]]] = {
     "a plugin's setting of another value": ("SPEED: fast", "SPEED: warp", 9, ["'warp'", "slow, fast"]),
     "a secret in a setting": (
         "SIE_MAX_BATCH_REQUESTS: 32",
-        "SIE_ADMIN_TOKEN: hush",
+        "SIE_AUTH_TOKEN: hush",
         10,
         ["is a secret", "when the image is started"],
     ),

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from sie_cluster.messages import configs as messages
+from sie_cluster.messages.configs import config_pieces, read_config_piece
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.adapter import awaiting_config
+from sie_cluster.sidecar.run import run_sidecar
+from sie_cluster.worker.run import work
 
-from sie_core.cluster.messages import configs as messages
-from sie_core.cluster.messages.configs import config_pieces, read_config_piece
-from sie_core.cluster.sidecar.adapter import awaiting_config
-from sie_core.cluster.sidecar.run import run_sidecar
-from sie_core.cluster.worker.run import work
 from sie_core.contracts import InferenceRequest, Item, LoadWait
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover
-from sie_core.settings import Settings, SettingsError
+from sie_core.settings import SettingsError
 from tests.catalog.test_export import export_of
 from tests.cluster.in_process import BOUND_S, Cluster, registry_of, running
 
@@ -40,7 +41,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 def tell(cluster: Cluster, *texts: str, epoch: int, worker: bool = True) -> str:
     """Have gateway and worker follow other configs; return the hash of the bundle's."""
     registry = registry_of(
-        Settings(), cluster.plugins, export_of(*texts, epoch=epoch), cluster.backend._router.registry
+        ClusterSettings(), cluster.plugins, export_of(*texts, epoch=epoch), cluster.backend._router.registry
     )
     cluster.backend.follow(registry)
     if worker:
@@ -151,11 +152,11 @@ async def test_replies_tell_by_which_config_they_were_computed(cluster: Cluster)
 
 @pytest.mark.parametrize("program", [work, run_sidecar])
 def test_a_models_folder_beside_a_config_service_stops_the_start_and_names_both(
-    program: Callable[[Settings, PluginSet], None], tmp_path: Path
+    program: Callable[[ClusterSettings, PluginSet], None], tmp_path: Path
 ) -> None:
     both = {"models_dir": tmp_path, "config_service_url": "http://127.0.0.1:1"}
     ports = {"http_port": 0, "worker_metrics_port": 0, "ipc_socket_path": tmp_path / "ipc"}
-    settings = Settings(**both, **ports, nats_url=SecretStr("memory://tests"))
+    settings = ClusterSettings(**both, **ports, nats_url=SecretStr("memory://tests"))
     with pytest.raises(SettingsError, match=r"SIE_MODELS_DIR=.* beside SIE_CONFIG_SERVICE_URL"):
         program(settings, discover(settings, BUILTINS))
 
@@ -178,7 +179,7 @@ async def test_a_gateway_without_configs_answers_503_and_is_not_ready(cluster: C
 def test_a_snapshot_travels_in_pieces_that_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "PIECE_BYTES", 1000)
     texts = [model(f"m{number}", 8) for number in range(100)]
-    registry = registry_of(Settings(), discover(Settings(), BUILTINS), export_of(*texts, epoch=5))
+    registry = registry_of(ClusterSettings(), discover(ClusterSettings(), BUILTINS), export_of(*texts, epoch=5))
     frames = list(config_pieces(5, registry.catalog.configs.values(), ["gone"], whole=True))
     pieces = [read_config_piece(frame) for frame in frames]
     assert len(frames) > 20

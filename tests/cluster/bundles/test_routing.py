@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sie_cluster.gateway.capacity.profiles import Profiles
+from sie_cluster.gateway.routing import Router
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.queue.subjects import needed_subject, work_queue, work_subject
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.queue.pulling import Pulls
 
 from sie_core.catalog.bundles.placement import BundleView
 from sie_core.catalog.bundles.registry import Registry, make_registry, registry_of_one_bundle
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
-from sie_core.cluster.gateway.capacity.profiles import Profiles
-from sie_core.cluster.gateway.routing import Router
-from sie_core.cluster.queue.subjects import needed_subject, work_queue, work_subject
-from sie_core.cluster.sidecar.queue.pulling import Pulls
 from sie_core.contracts import Delivery, InferenceError, Work
-from sie_core.defaults.in_process_queue import sie_queue_transports
-from sie_core.settings import Settings
 from tests.cluster.sidecar.placed import pulls_alone
 
 BOUND_S = 30.0
@@ -98,7 +98,7 @@ def test_before_the_first_registry_nothing_is_unknown_but_everything() -> None:
 
 
 async def test_a_sidecar_pulls_the_work_of_its_own_bundle_alone_also_when_it_starts_behind_it() -> None:
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     transport = factory.create("memory://bundles", {})
     await transport.open()
     await transport.declare_queue(work_queue("_default"))
@@ -110,7 +110,7 @@ async def test_a_sidecar_pulls_the_work_of_its_own_bundle_alone_also_when_it_sta
             delivery.ack()
             came[bundle].put_nowait(bytes(delivery.payload).decode())
 
-        return pulls_alone(transport, Settings(bundle=bundle), delivered)
+        return pulls_alone(transport, ClusterSettings(bundle=bundle), delivered)
 
     for number, bundle in enumerate(came):
         await transport.publish(Work(subjects[bundle], str(number), f"waits {number}".encode()), lambda _: None)

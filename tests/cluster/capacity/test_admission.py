@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sie_cluster.gateway.capacity.admission import FORGET_S, LOADED, Admission, Ticket
+from sie_cluster.gateway.capacity.lanes import Lane
 
-from sie_core.cluster.gateway.capacity.admission import FORGET_S, LOADED, Admission, Ticket
-from sie_core.cluster.gateway.capacity.lanes import Lane
 from sie_core.contracts import InferenceError
 
 LANE = Lane("_default", "default", "any", "default")

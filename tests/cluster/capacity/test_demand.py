@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from sie_core.cluster.gateway.capacity.demand import MOST_REMEMBERED, Demand
-from sie_core.cluster.gateway.capacity.lanes import Lane, Lanes
-from sie_core.cluster.gateway.capacity.provisioning import Provisioning
-from sie_core.cluster.messages.health import WorkerReport
+from sie_cluster.gateway.capacity.demand import MOST_REMEMBERED, Demand
+from sie_cluster.gateway.capacity.lanes import Lane, Lanes
+from sie_cluster.gateway.capacity.provisioning import Provisioning
+from sie_cluster.messages.health import WorkerReport
+
 from sie_core.contracts import InferenceError, LoadWait
 
 LANE = Lane("_default", "default", "l4", "default")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from sie_core.cluster.gateway.capacity.request_sizes import ALIKE, request_s
+from sie_cluster.gateway.capacity.request_sizes import ALIKE, request_s
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sie_cluster.gateway.flights import arriving
 
-from sie_core.cluster.gateway.flights import arriving
 from tests.cluster.in_process import Cluster, running
 
 ENCODE, NOW = "/v1/encode/sie-fake/embedder", {"Prefer": "wait=30", "Accept": "application/msgpack"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
+from sie_cluster.gateway.capacity.numbers import CapacityNumbers
 
-from sie_core.cluster.gateway.capacity.numbers import CapacityNumbers
 from tests.cluster.in_process import Cluster, running
 
 ENCODE, BODY = "/v1/encode/sie-fake/embedder", {"items": [{"text": "x"}]}

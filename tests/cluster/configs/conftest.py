@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
+from sie_cluster.configs.follower import Follower
+from sie_cluster.configs.metrics import FollowerMetrics
+from sie_cluster.queue.broker import transport_maker
+from sie_cluster.settings import ClusterSettings
 
 from sie_core.catalog.bundles.registry import Registry
-from sie_core.cluster.configs.follower import Follower
-from sie_core.cluster.configs.metrics import FollowerMetrics
-from sie_core.cluster.queue.broker import transport_maker
 from sie_core.contracts import QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import Settings
 from tests.cluster.configs.service import TOKEN, SmallService, some_models
 
 BOUND_S = 30.0
@@ -48,19 +48,19 @@ class Following:
                 await asyncio.sleep(0.005)
 
 
-def settings_of(url: str, **chosen: Any) -> Settings:
+def settings_of(url: str, **chosen: Any) -> ClusterSettings:
     own: dict[str, Any] = {
         "nats_url": SecretStr("memory://configs"),
         "config_service_url": url,
         "config_read_token": SecretStr(TOKEN),
         "worker_config_full_export_interval_ms": 0,
-        "plugins": ("fake",),
+        "plugins": ("fake", "cluster"),
     }
-    return Settings(**{**own, **chosen})
+    return ClusterSettings(**{**own, **chosen})
 
 
 @asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[QueueTransport]:
+async def connected(settings: ClusterSettings) -> AsyncIterator[QueueTransport]:
     """A connection to the broker."""
     transport = transport_maker(settings, discover(settings, BUILTINS))()
     await transport.open()
@@ -72,7 +72,9 @@ async def connected(settings: Settings) -> AsyncIterator[QueueTransport]:
 
 @asynccontextmanager
 async def following(
-    settings: Settings, transport: QueueTransport | None = None, on_registry: Callable[[Registry], None] | None = None
+    settings: ClusterSettings,
+    transport: QueueTransport | None = None,
+    on_registry: Callable[[Registry], None] | None = None,
 ) -> AsyncIterator[Following]:
     """Run a follower until the end of the block; without a transport the broker is away."""
     counts, told = CollectorRegistry(), []

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from sie_cluster.configs.follower import Follower
+from sie_cluster.configs.metrics import FollowerMetrics
+from sie_cluster.configs.snapshot import write_snapshot
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.gateway.backend import QueueBackend
+from sie_cluster.gateway.flights.dispatcher import Dispatcher
+from sie_cluster.gateway.metrics import GatewayMetrics
+from sie_cluster.gateway.routing import Router
+from sie_cluster.messages.health import WorkerReport, encode_beat
+from sie_cluster.queue.broker import transport_maker
+from sie_cluster.queue.subjects import health_subject
+from sie_cluster.settings import ClusterSettings
 
 from sie_core.api import create_app
-from sie_core.cluster.configs.follower import Follower
-from sie_core.cluster.configs.metrics import FollowerMetrics
-from sie_core.cluster.configs.snapshot import write_snapshot
-from sie_core.cluster.fleet.health.workers import Workers
-from sie_core.cluster.gateway.backend import QueueBackend
-from sie_core.cluster.gateway.flights.dispatcher import Dispatcher
-from sie_core.cluster.gateway.metrics import GatewayMetrics
-from sie_core.cluster.gateway.routing import Router
-from sie_core.cluster.messages.health import WorkerReport, encode_beat
-from sie_core.cluster.queue.broker import transport_maker
-from sie_core.cluster.queue.subjects import health_subject
 from sie_core.contracts import QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import Settings
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(settings: Settings, snapshot: bytes | None = None) -> AsyncIterator[Gateway]:
+async def gateway(settings: ClusterSettings, snapshot: bytes | None = None) -> AsyncIterator[Gateway]:
     """Run one until the end of the block, whose broker keeps a snapshot."""
     plugins = discover(settings, BUILTINS)
     metrics = GatewayMetrics()

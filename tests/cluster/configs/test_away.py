@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sie_cluster.configs import polling
+from sie_cluster.configs.snapshot import SnapshotKeeper, write_snapshot
 
-from sie_core.cluster.configs import polling
-from sie_core.cluster.configs.snapshot import SnapshotKeeper, write_snapshot
 from tests.cluster.configs.conftest import connected, following, settings_of
 from tests.cluster.configs.registries import text_of
 from tests.cluster.configs.service import SmallService

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from sie_cluster.configs import client as client_module
+from sie_cluster.configs.client import MOST_EPOCH_BYTES, ConfigClient, ConfigServiceAway
 
-from sie_core.cluster.configs import client as client_module
-from sie_core.cluster.configs.client import MOST_EPOCH_BYTES, ConfigClient, ConfigServiceAway
 from tests.cluster.configs.conftest import settings_of
 from tests.cluster.configs.service import TOKEN, SmallService
 

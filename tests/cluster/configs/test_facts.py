@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.gateway.facts.facts import decode_facts, encode_facts, facts_of, key_of
+from sie_cluster.gateway.facts.keeping import KnownFacts
+from sie_cluster.messages.health import WorkerReport, encode_beat
+from sie_cluster.messages.status import WorkerStatus, encode_status
+from sie_cluster.queue.subjects import FACTS, health_subject
 
-from sie_core.cluster.fleet.health.workers import Workers
-from sie_core.cluster.gateway.facts.facts import decode_facts, encode_facts, facts_of, key_of
-from sie_core.cluster.gateway.facts.keeping import KnownFacts
-from sie_core.cluster.messages.health import WorkerReport, encode_beat
-from sie_core.cluster.messages.status import WorkerStatus, encode_status
-from sie_core.cluster.queue.subjects import FACTS, health_subject
 from sie_core.contracts import KeyValue, Message, ModelInfo, QueueTransport
 from tests.cluster.configs.registries import registry_of, text_of
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sie_cluster.configs.delta import LARGEST_TOLD
+from sie_cluster.configs.polling import AGAIN_S, JITTER
+from sie_cluster.programs.log_throttle import LogThrottle
+from sie_cluster.queue.subjects import ALL_MODELS
 
-from sie_core.cluster.configs.delta import LARGEST_TOLD
-from sie_core.cluster.configs.polling import AGAIN_S, JITTER
-from sie_core.cluster.configs.seldom import Seldom
-from sie_core.cluster.queue.subjects import ALL_MODELS
 from tests.cluster.configs.conftest import connected, following, settings_of
 from tests.cluster.configs.registries import text_of
 from tests.cluster.configs.service import SmallService, some_models
@@ -93,7 +93,7 @@ async def test_who_is_not_trusted_makes_nobody_ask_the_service_and_who_is_does_s
 
 def test_of_a_flood_of_one_kind_few_are_told_with_the_number_of_the_others() -> None:
     now = [0.0]
-    seldom = Seldom(10.0, lambda: now[0])
+    seldom = LogThrottle(10.0, lambda: now[0])
     assert (seldom.tell("untrusted"), seldom.tell("config")) == (0, 0)
     for now[0] in range(10):
         assert (seldom.tell("untrusted"), seldom.tell("untrusted")) == (None, None)

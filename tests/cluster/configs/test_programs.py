@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from anyio.from_thread import start_blocking_portal
+from sie_cluster.configs.snapshot import read_snapshot
+from sie_cluster.queue.access import CONFIG, GATEWAY, WORKER, accesses
+from sie_cluster.queue.broker import open_transport, transport_maker
+from sie_cluster.settings import ClusterSettings, queue_variables, with_broker
 from sie_sdk import SIEClient
 
-from sie_core.cluster.configs.snapshot import read_snapshot
-from sie_core.cluster.queue.access import CONFIG, GATEWAY, WORKER, accesses
-from sie_core.cluster.queue.broker import open_transport, transport_maker
 from sie_core.contracts import LocalBroker
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import Settings, queue_variables, with_broker
 from tests.cluster.configs.test_cut import line_to
 from tests.conftest import Server, run_server
 
@@ -50,7 +50,7 @@ POLL_MS = "500"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[LocalBroker]:
-    local = discover(Settings(), BUILTINS).queue_transports["nats"].local
+    local = discover(ClusterSettings(), BUILTINS).queue_transports["nats"].local
     assert local is not None
     broker = local(tmp_path, accesses("_default"))
     with (tmp_path / "broker.log").open("wb") as log, subprocess.Popen(broker.command, stderr=log) as process:
@@ -77,7 +77,7 @@ def kept_epoch(broker: LocalBroker) -> int | None:
     """The epoch of the snapshot that the broker keeps."""
 
     async def read() -> bytes | None:
-        settings = with_broker(Settings(), broker.url, broker.logins[GATEWAY])
+        settings = with_broker(ClusterSettings(), broker.url, broker.logins[GATEWAY])
         transport = await open_transport(transport_maker(settings, discover(settings, BUILTINS)), lambda _: None)
         try:
             return await read_snapshot(transport)

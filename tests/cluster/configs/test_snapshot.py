@@ -6,9 +6,9 @@ import asyncio
 import random
 
 import pytest
+from sie_cluster.configs.snapshot import HEAD, PART_BYTES, read_snapshot, write_snapshot
+from sie_cluster.queue.subjects import SNAPSHOTS
 
-from sie_core.cluster.configs.snapshot import HEAD, PART_BYTES, read_snapshot, write_snapshot
-from sie_core.cluster.queue.subjects import SNAPSHOTS
 from sie_core.contracts import KeyValue, QueueError, QueueTransport
 
 LARGE = random.Random(1).randbytes(3 * PART_BYTES)

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 
 import psutil
 import pytest
+from sie_cluster.configs.applying import Held, apply_delta, apply_export
+from sie_cluster.configs.delta import Delta, read_delta, write_deltas
+from sie_cluster.settings import ClusterSettings
 
 from sie_core.catalog.bundles.changing import changed_registry
 from sie_core.catalog.configs import reading
 from sie_core.catalog.configs.reading import config_of
-from sie_core.cluster.configs.applying import Held, apply_delta, apply_export
-from sie_core.cluster.configs.delta import Delta, read_delta, write_deltas
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover
-from sie_core.settings import Settings
 from tests.cluster.configs.conftest import settings_of
 from tests.cluster.configs.registries import BUNDLES, registry_of, text_of
 
@@ -90,7 +90,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_delta_reads_one_config_of_ten_thousand_and_an_export_only_those_that_changed(parsed: list[str]) -> None:
-    settings: Settings = settings_of("http://127.0.0.1:9")
+    settings: ClusterSettings = settings_of("http://127.0.0.1:9")
     plugins: PluginSet = discover(settings, BUILTINS)
     raw = export_of(MODELS)
     print(f"\n{MODELS} models: an export of {len(raw) / 1e6:.1f} MB")

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from sie_cluster.gateway.sight.dialled import DialledWorkers, dialled_workers
+from sie_cluster.settings import ClusterSettings
 
-from sie_core.cluster.gateway.sight.dialled import DialledWorkers, dialled_workers
 from sie_core.settings import SettingsError, load_settings
 from tests.conftest import run_server
 
@@ -81,8 +82,8 @@ async def test_a_worker_that_refuses_the_token_is_away(tmp_path: Path, caplog: p
 
 
 def test_it_is_refused_without_an_address_to_dial() -> None:
-    assert dialled_workers(load_settings(gateway_workers="http://w1:8081")) is None
+    assert dialled_workers(load_settings(ClusterSettings, gateway_workers="http://w1:8081")) is None
     with pytest.raises(SettingsError, match="SIE_GATEWAY_WORKERS"):
-        dialled_workers(load_settings(gateway_health_mode="ws"))
+        dialled_workers(load_settings(ClusterSettings, gateway_health_mode="ws"))
     with pytest.raises(SettingsError, match="w1:8081"):
-        load_settings(gateway_health_mode="ws", gateway_workers="w1:8081")
+        load_settings(ClusterSettings, gateway_health_mode="ws", gateway_workers="w1:8081")

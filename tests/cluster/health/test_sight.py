@@ -10,15 +10,15 @@ import pytest
 import pytest_asyncio
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from sie_cluster.gateway.capacity.lanes import Lane, Lanes
+from sie_cluster.gateway.capacity.profiles import Profiles
+from sie_cluster.gateway.metrics import GatewayMetrics
+from sie_cluster.gateway.sight.heard import gpu_of, held_models, standing_of, worker_info
+from sie_cluster.messages.health import ModelReport, WorkerReport
+from sie_cluster.settings import ClusterSettings
 from starlette.testclient import TestClient
 
 from sie_core.api import create_app
-from sie_core.cluster.gateway.capacity.lanes import Lane, Lanes
-from sie_core.cluster.gateway.capacity.profiles import Profiles
-from sie_core.cluster.gateway.metrics import GatewayMetrics
-from sie_core.cluster.gateway.sight.heard import gpu_of, held_models, standing_of, worker_info
-from sie_core.cluster.messages.health import ModelReport, WorkerReport
-from sie_core.settings import Settings
 from tests.cluster.in_process import Cluster, running
 
 MODEL = "sie-fake/embedder"
@@ -38,7 +38,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
 
 
 def gateway(cluster: Cluster) -> FastAPI:
-    return create_app(cluster.backend, Settings(gateway_configured_gpus=("l4",)), registry=CollectorRegistry())
+    return create_app(cluster.backend, ClusterSettings(gateway_configured_gpus=("l4",)), registry=CollectorRegistry())
 
 
 @pytest.mark.asyncio(loop_scope="module")

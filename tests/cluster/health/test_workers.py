@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sie_core.cluster.fleet.health.workers import Workers, comes_up
-from sie_core.cluster.messages.health import (
+from sie_cluster.fleet.health.workers import Workers, comes_up
+from sie_cluster.messages.health import (
     ModelReport,
     Vitals,
     WorkerReport,
@@ -14,7 +14,8 @@ from sie_core.cluster.messages.health import (
     encode_beat,
     encode_vitals,
 )
-from sie_core.cluster.queue.subjects import health_subject, work_subject
+from sie_cluster.queue.subjects import health_subject, work_subject
+
 from sie_core.contracts import Message
 
 MODELS = {"org/a": ModelReport("loaded", 1 << 30, 2.5, ("x", "y"), 77), "org/b": ModelReport("failed")}

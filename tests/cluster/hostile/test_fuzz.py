@@ -11,14 +11,13 @@ from typing import Any
 import msgpack
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-
-from sie_core.cluster.ipc.framing import FrameStream, Kind
-from sie_core.cluster.messages.errors import error_from_map
-from sie_core.cluster.messages.frames import FrameError, encode
-from sie_core.cluster.messages.health import ModelReport, WorkerReport, decode_beat, decode_vitals, encode_beat
-from sie_core.cluster.messages.requests import read_item, read_request
-from sie_core.cluster.messages.status import WorkerStatus, decode_status, encode_status
-from sie_core.cluster.messages.work import (
+from sie_cluster.ipc.framing import FrameStream, Kind
+from sie_cluster.messages.errors import error_from_map
+from sie_cluster.messages.frames import FrameError, encode
+from sie_cluster.messages.health import ModelReport, WorkerReport, decode_beat, decode_vitals, encode_beat
+from sie_cluster.messages.requests import read_item, read_request
+from sie_cluster.messages.status import WorkerStatus, decode_status, encode_status
+from sie_cluster.messages.work import (
     ResultHead,
     WorkHead,
     decode_result,
@@ -27,8 +26,9 @@ from sie_core.cluster.messages.work import (
     encode_work,
     read_work_head,
 )
-from sie_core.cluster.queue.payloads.offers import Offer
-from sie_core.cluster.queue.subjects import work_subject
+from sie_cluster.queue.payloads.offers import Offer
+from sie_cluster.queue.subjects import work_subject
+
 from sie_core.contracts import Work
 from tests.cluster.in_process import Cluster
 

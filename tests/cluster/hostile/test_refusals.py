@@ -11,21 +11,21 @@ from typing import Any
 import httpx
 import msgpack
 import pytest
-from sie_sdk.wire import pack
-
-from sie_core.cluster.fleet.health.workers import Workers
-from sie_core.cluster.ipc.framing import FrameStream, Kind
-from sie_core.cluster.messages.frames import MAGIC, encode, read_head
-from sie_core.cluster.messages.health import WorkerReport, encode_beat
-from sie_core.cluster.messages.work import ResultHead, WorkHead, decode_result, encode_result, encode_work
-from sie_core.cluster.queue.payloads.holding import Holder
-from sie_core.cluster.queue.subjects import (
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.ipc.framing import FrameStream, Kind
+from sie_cluster.messages.frames import MAGIC, encode, read_head
+from sie_cluster.messages.health import WorkerReport, encode_beat
+from sie_cluster.messages.work import ResultHead, WorkHead, decode_result, encode_result, encode_work
+from sie_cluster.queue.payloads.holding import Holder
+from sie_cluster.queue.subjects import (
     cancel_subject,
     gateways_subject,
     health_subject,
     needed_subject,
     work_subject,
 )
+from sie_sdk.wire import pack
+
 from sie_core.contracts import Message, Work
 from tests.cluster.in_process import Cluster, running
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from sie_cluster.ipc.entry import ALONE_S, Entry
+from sie_cluster.ipc.listening import listen_on
 
-from sie_core.cluster.ipc.entry import ALONE_S, Entry
-from sie_core.cluster.ipc.listening import listen_on
 from sie_core.serving.http_server import run_loop
 from sie_core.serving.listening import ListenError
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from sie_core.cluster.ipc.framing import FrameStream, Kind
-from sie_core.cluster.ipc.parts import PART_BYTES, Whole, parts_of
+from sie_cluster.ipc.framing import FrameStream, Kind
+from sie_cluster.ipc.parts import PART_BYTES, Whole, parts_of
 
 BOUND_S = 30.0
 LARGE = bytes(range(256)) * (64 << 10)

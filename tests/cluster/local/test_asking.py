@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from sie_core.cluster.local import up
-from sie_core.cluster.local.asking import ask
-from sie_core.cluster.local.programs import Programs
-from sie_core.cluster.local.table import Table
-from sie_core.cluster.local.up import workers_up
-from sie_core.cluster.programs.processes import Program
+from sie_cluster.local import up
+from sie_cluster.local.asking import ask
+from sie_cluster.local.programs import Programs
+from sie_cluster.local.table import Table
+from sie_cluster.local.up import workers_up
+from sie_cluster.programs.processes import Program
 
 CUT = {
     "nothing": b"",

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from sie_cluster.ipc.listening import listen_on
+from sie_cluster.local.bundles import local_bundles
+from sie_cluster.local.programs import describe_programs
+from sie_cluster.local.up import run_cluster
+from sie_cluster.settings import ClusterSettings
 
 from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
-from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.local.bundles import local_bundles
-from sie_core.cluster.local.programs import describe_programs
-from sie_core.cluster.local.up import run_cluster
 from sie_core.contracts import PluginError
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import Settings, SettingsError
+from sie_core.settings import SettingsError
 
 
 @pytest.mark.parametrize("length", [70, 91, 92, 97, 99, 100, 140])
@@ -26,7 +27,7 @@ def test_workers_can_listen_on_their_sockets(length: int) -> None:
     with tempfile.TemporaryDirectory() as short:
         folder = Path(short) / ("f" * (length - len(short) - 1))
         folder.mkdir()
-        settings = Settings()
+        settings = ClusterSettings()
         with ExitStack() as files:
             plugins = discover(settings, BUILTINS)
             bundles = local_bundles(settings, plugins, folder, ())
@@ -44,7 +45,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_with_the_reason(tmp_path: P
     file = tmp_path / there
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
-    folder, settings = tmp_path / "sie/cluster", Settings(http_port=0)
+    folder, settings = tmp_path / "sie/cluster", ClusterSettings(http_port=0)
     plugins = discover(settings, BUILTINS)
     with pytest.raises(
         PluginError, match=r"/sie/cluster cannot be written to \(.*; name another folder with --folder\."
@@ -53,20 +54,20 @@ def test_a_folder_that_cannot_be_written_to_is_named_with_the_reason(tmp_path: P
 
 
 def test_one_bundle_serves_all_models_unless_some_are_asked_for(tmp_path: Path) -> None:
-    plugins = discover(Settings(), BUILTINS)
+    plugins = discover(ClusterSettings(), BUILTINS)
     for name in ("first", "second"):
-        one = local_bundles(Settings(bundle=name), plugins, tmp_path, ())
+        one = local_bundles(ClusterSettings(bundle=name), plugins, tmp_path, ())
         (bundle,) = read_bundles(one.folder)
         assert one.names == (name,) == (bundle.name,)
         assert (bundle.models, {"pytorch", "gliner", "fake"} <= set(bundle.plugins)) == (("*",), True)
-    two = local_bundles(Settings(), plugins, tmp_path, ("default", "gliner"))
+    two = local_bundles(ClusterSettings(), plugins, tmp_path, ("default", "gliner"))
     assert (two.names, two.folder) == (("default", "gliner"), shipped_bundles().absolute())
     with pytest.raises(SettingsError, match=r"--bundles nobody: .* there are gliner, default, sglang\."):
-        local_bundles(Settings(), plugins, tmp_path, ("nobody",))
+        local_bundles(ClusterSettings(), plugins, tmp_path, ("nobody",))
 
 
 def test_the_token_that_writes_is_the_config_services_alone_and_the_models_folder_too(tmp_path: Path) -> None:
-    settings = Settings(admin_token=SecretStr("secret"), models_dir=tmp_path / "models")
+    settings = ClusterSettings(admin_token=SecretStr("secret"), models_dir=tmp_path / "models")
     plugins = discover(settings, BUILTINS)
     bundles = local_bundles(settings, plugins, tmp_path, ())
     with ExitStack() as files:

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-
-from sie_core.cluster.local import logs
-from sie_core.cluster.local.logs import rotate_logs
+from sie_cluster.local import logs
+from sie_cluster.local.logs import rotate_logs
 
 BOUND_S = 30.0
 """For a program to write a line."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sie_core.cluster.fleet.placement.peers import Peer
-from sie_core.cluster.fleet.placement.placement import AVOIDED_BEATS, PROMISED_BEATS, REST_S, Placement
-from sie_core.cluster.messages.health import ModelReport, WorkerReport
+from sie_cluster.fleet.placement.peers import Peer
+from sie_cluster.fleet.placement.placement import AVOIDED_BEATS, PROMISED_BEATS, REST_S, Placement
+from sie_cluster.messages.health import ModelReport, WorkerReport
+
 from tests.cluster.placement.world import BEAT_S, work
 
 KEY = work("org/asked")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sie_core.cluster.messages.wishes import Wish
+from sie_cluster.messages.wishes import Wish
+
 from tests.cluster.in_process import Cluster
 
 MODEL = "sie-fake/dense"

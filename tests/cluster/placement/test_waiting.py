@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sie_core.cluster.fleet.placement.waiting import Behind, Seen
+from sie_cluster.fleet.placement.waiting import Behind, Seen
 
 
 def looks(behind: Behind, start: int, seconds: int, **seen: int) -> list[bool]:

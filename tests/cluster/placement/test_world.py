@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sie_cluster.fleet.placement.placement import REST_S
 
-from sie_core.cluster.fleet.placement.placement import REST_S
 from tests.cluster.placement.world import BEAT_S, LOOK_S, SPEED, World, work
 
 

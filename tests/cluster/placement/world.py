@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from math import ceil
 from random import Random
 
-from sie_core.cluster.fleet.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
-from sie_core.cluster.fleet.placement.placement import Placement
-from sie_core.cluster.fleet.placement.waiting import Behind, Seen
-from sie_core.cluster.gateway.capacity.admission import MOST_WAIT_S
-from sie_core.cluster.messages.health import ModelReport, WorkerReport
-from sie_core.cluster.queue.subjects import work_subject
+from sie_cluster.fleet.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
+from sie_cluster.fleet.placement.placement import Placement
+from sie_cluster.fleet.placement.waiting import Behind, Seen
+from sie_cluster.gateway.capacity.admission import MOST_WAIT_S
+from sie_cluster.messages.health import ModelReport, WorkerReport
+from sie_cluster.queue.subjects import work_subject
 
 BEAT_S, STEP_S, LOOK_S = 5.0, 1.0, 2.0
 MOST_LORAS = 10

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from sie_core.cluster.fleet.health.workers import Workers
-from sie_core.cluster.gateway.pools.keeping import PoolKeeper
-from sie_core.cluster.messages.health import WorkerReport, encode_beat
-from sie_core.cluster.queue.subjects import health_subject
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.gateway.pools.keeping import PoolKeeper
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.messages.health import WorkerReport, encode_beat
+from sie_cluster.queue.subjects import health_subject
+
 from sie_core.contracts import QueueTransport
-from sie_core.defaults.in_process_queue import sie_queue_transports
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Fleet:
 @asynccontextmanager
 async def fleet(name: str, keepers: int = 1) -> AsyncIterator[Fleet]:
     """Run keepers until the end of the block."""
-    (factory,), made = sie_queue_transports(), Fleet()
+    (factory,), made = in_process_transports(), Fleet()
     for _ in range(keepers):
         transport, workers = factory.create(f"memory://{name}", {}), Workers()
         await transport.open()

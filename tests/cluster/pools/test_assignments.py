@@ -6,16 +6,16 @@ import json
 
 import pytest
 from pydantic import SecretStr
+from sie_cluster.fleet.pools.assignments import PoolsAway, ReadAssignments
+from sie_cluster.fleet.pools.changes import assign, create
+from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools, encode_pools
+from sie_cluster.fleet.pools.pools import Pools
+from sie_cluster.fleet.pools.reading import StoredPools, pools_reader
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.queue.subjects import POOLS
+from sie_cluster.settings import ClusterSettings
 
-from sie_core.cluster.fleet.pools.assignments import PoolsAway, ReadAssignments
-from sie_core.cluster.fleet.pools.changes import assign, create
-from sie_core.cluster.fleet.pools.document import KEY, LaterVersion, decode_pools, encode_pools
-from sie_core.cluster.fleet.pools.pools import Pools
-from sie_core.cluster.fleet.pools.reading import StoredPools, pools_reader
-from sie_core.cluster.queue.subjects import POOLS
 from sie_core.contracts import PoolSpec, PoolWorker, QueueError
-from sie_core.defaults.in_process_queue import sie_queue_transports
-from sie_core.settings import Settings
 from tests.sdk.scripted import scripted_server
 
 WORKER = PoolWorker("w", "l4", "default", "_default", 2, "NVIDIA L4", "http://w:8080")
@@ -43,7 +43,7 @@ def test_a_document_of_another_version_is_told_by_that():
 
 
 async def test_a_sidecar_reads_its_pool_from_the_store_and_hears_of_changes():
-    (factory,), changes = sie_queue_transports(), []
+    (factory,), changes = in_process_transports(), []
     transport = factory.create("memory://assignments", {})
     await transport.open()
     seen = ReadAssignments(StoredPools(transport).read, lambda: changes.append(seen.pool_of("w")))
@@ -89,7 +89,7 @@ async def test_a_sidecar_that_may_not_read_the_store_asks_a_gateway():
         },
     }
     with scripted_server() as gateway:
-        settings = Settings(gateway_url=gateway.url, auth_mode="token", auth_token=SecretStr("client"))
+        settings = ClusterSettings(gateway_url=gateway.url, auth_mode="token", auth_token=SecretStr("client"))
         seen = ReadAssignments(pools_reader(Refusing(), settings))
         gateway.script = [(200, {}, json.dumps({"pools": [listed]}).encode()), (401, {}, b""), (200, {}, b"[]")]
         await seen.look()
@@ -102,6 +102,6 @@ async def test_a_sidecar_that_may_not_read_the_store_asks_a_gateway():
 
 
 async def test_a_worker_without_admission_belongs_to_no_pool():
-    seen = ReadAssignments(pools_reader(None, Settings(pool_admission_enabled=False)))
+    seen = ReadAssignments(pools_reader(None, ClusterSettings(pool_admission_enabled=False)))
     await seen.look()
     assert seen.pool_of("w") == "default"

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from sie_core.cluster.fleet.pools.changes import (
+from sie_cluster.fleet.pools.changes import (
     EXPIRED_KEPT_S,
     LOST_S,
     MOST_POOLS,
@@ -21,7 +20,8 @@ from sie_core.cluster.fleet.pools.changes import (
     renew,
     sweep,
 )
-from sie_core.cluster.fleet.pools.pools import Pools
+from sie_cluster.fleet.pools.pools import Pools
+
 from sie_core.contracts import InferenceError, PoolSpec, PoolWorker
 
 LEASE_S = 1200.0

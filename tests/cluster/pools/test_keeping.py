@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import orjson
 import pytest
+from sie_cluster.fleet.pools.changes import create, delete, renew
+from sie_cluster.fleet.pools.document import KEY, decode_pools
+from sie_cluster.fleet.pools.pools import Pools
+from sie_cluster.gateway.pools.keeping import PoolKeeper
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.queue.subjects import POOLS
 
-from sie_core.cluster.fleet.pools.changes import create, delete, renew
-from sie_core.cluster.fleet.pools.document import KEY, decode_pools
-from sie_core.cluster.fleet.pools.pools import Pools
-from sie_core.cluster.gateway.pools.keeping import PoolKeeper
-from sie_core.cluster.queue.subjects import POOLS
 from sie_core.contracts import InferenceError, PoolSpec
-from sie_core.defaults.in_process_queue import sie_queue_transports
 from tests.cluster.pools.fleet import fleet
 
 LEASE_S = 1200.0
@@ -164,7 +164,7 @@ async def test_with_the_broker_away_the_client_is_told_to_retry_and_what_is_know
     """The log is told once, although every second is another attempt."""
     async with fleet("away") as cluster:
         known = await cluster.keepers[0].change(made("p", PoolSpec()))
-        (factory,) = sie_queue_transports()
+        (factory,) = in_process_transports()
         unopened = factory.create("memory://away", {})
         keeper = PoolKeeper(lambda: unopened, cluster.workers[0], clock=lambda: cluster.now)
         for _ in range(3):

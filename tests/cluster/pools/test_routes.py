@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 from pydantic import SecretStr
+from sie_cluster.fleet.pools.reading import read_listing
 
-from sie_core.cluster.fleet.pools.reading import read_listing
 from tests.cluster.in_process import BOUND_S, Cluster, running
 
 ENCODE = "/v1/encode/sie-fake/embedder"

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from sie_core.cluster.programs import processes
-from sie_core.cluster.programs.processes import Program
+from sie_cluster.programs import processes
+from sie_cluster.programs.processes import Program
 
 BOUND_S = 30.0
 STUBBORN = "import pathlib, signal, sys, time; signal.signal(15, 1); pathlib.Path(sys.argv[1]).touch(); time.sleep(60)"

@@ -15,9 +15,9 @@ import httpx
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from sie_cluster.gateway.capacity.numbers import ABOUT
 from sie_sdk import SIEClient
 
-from sie_core.cluster.gateway.capacity.numbers import ABOUT
 from tests.cluster.processes.zero import BOUND_S, metric, worker
 from tests.conftest import Server, run_cluster
 from tests.soak.faults.cluster import MODEL as HELD

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from sie_cluster.local.logs import MOST_BYTES
 
-from sie_core.cluster.local.logs import MOST_BYTES
 from tests.conftest import run_cluster
 from tests.soak.faults.cluster import MODEL, below, journalled, until
 

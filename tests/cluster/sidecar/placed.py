@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sie_core.cluster.fleet.health.workers import Workers
-from sie_core.cluster.messages.health import WorkerReport
-from sie_core.cluster.sidecar.queue.credit import Credit
-from sie_core.cluster.sidecar.queue.placing import Placing
-from sie_core.cluster.sidecar.queue.pulling import Pulls
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.messages.health import WorkerReport
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.queue.credit import Credit
+from sie_cluster.sidecar.queue.placing import Placing
+from sie_cluster.sidecar.queue.pulling import Pulls
+
 from sie_core.contracts import Delivery, Pull, QueueTransport
-from sie_core.settings import Settings
 
 
 def pulls_alone(
     transport: QueueTransport,
-    settings: Settings,
+    settings: ClusterSettings,
     on_delivery: Callable[[Delivery, Pull], None],
     credit: Credit | None = None,
 ) -> Pulls:

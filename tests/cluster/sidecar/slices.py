@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sie_core.cluster.messages.work import WorkHead
-from sie_core.cluster.sidecar.held import Slice
+from sie_cluster.messages.work import WorkHead
+from sie_cluster.sidecar.held import Slice
+
 from sie_core.contracts import Delivery, Pull
 
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.queue import credit as credits_
+from sie_cluster.sidecar.queue.credit import FIRST, RECENT, STEP, Credit, Quantum, credit_of_pull
+from sie_cluster.sidecar.reporting import most_cost
 
-from sie_core.cluster.sidecar.queue import credit as credits_
-from sie_core.cluster.sidecar.queue.credit import FIRST, RECENT, STEP, Credit, Quantum, credit_of_pull
-from sie_core.cluster.sidecar.reporting import most_cost
-from sie_core.settings import Settings
-
-SETTINGS = Settings(max_concurrent_batches=2, batcher_max_batch_requests=4)
+SETTINGS = ClusterSettings(max_concurrent_batches=2, batcher_max_batch_requests=4)
 
 
 @dataclass

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from sie_core.cluster.sidecar.adapter.dispatching import Dispatch
-from sie_core.cluster.sidecar.held import MOST_SHARED, Slice
-from sie_core.settings import Settings
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.adapter.dispatching import Dispatch
+from sie_cluster.sidecar.held import MOST_SHARED, Slice
+
 from tests.cluster.sidecar.slices import slice_of
 
 
 def test_others_go_before_a_slice_that_runs_alone_while_loads_are_waited_for() -> None:
     """It may wait for minutes, and they would with it."""
     sent: list[Slice] = []
-    dispatch = Dispatch(Settings(), sent.append)
+    dispatch = Dispatch(ClusterSettings(), sent.append)
     loading, alone, others = slice_of(1), slice_of(2, alone=True), [slice_of(number, b"o") for number in (3, 4)]
     dispatch.take(loading)
     dispatch.waits_for_load(loading, True)
@@ -33,7 +34,7 @@ def test_others_go_before_a_slice_that_runs_alone_while_loads_are_waited_for() -
 
 def test_a_slice_that_runs_alone_is_not_passed_by_for_ever() -> None:
     sent: list[Slice] = []
-    dispatch = Dispatch(Settings(), sent.append)
+    dispatch = Dispatch(ClusterSettings(), sent.append)
     first, alone = slice_of(1), slice_of(2, alone=True)
     dispatch.take(first)
     dispatch.take(alone)
@@ -50,7 +51,7 @@ def test_a_slice_that_runs_alone_is_not_passed_by_for_ever() -> None:
 def test_a_key_of_which_the_adapter_process_has_nothing_waits_for_no_backlog_of_others() -> None:
     """Its fair queue decides between them, and has to know of both for that."""
     sent: list[Slice] = []
-    dispatch = Dispatch(Settings(), sent.append)
+    dispatch = Dispatch(ClusterSettings(), sent.append)
     flood = [slice_of(number, b"a") for number in range(40)]
     dispatch.take(flood[0])
     dispatch.queued(1, 9.0)  # it has all that it may have
@@ -74,7 +75,7 @@ def test_a_key_of_which_the_adapter_process_has_nothing_waits_for_no_backlog_of_
 def test_slices_that_are_delivered_again_while_they_wait_here_need_not_run_alone() -> None:
     """Nothing of them was at work, so none of them can have ended a process."""
     sent: list[Slice] = []
-    dispatch = Dispatch(Settings(), sent.append)
+    dispatch = Dispatch(ClusterSettings(), sent.append)
     dispatch.take(first := slice_of(1))
     dispatch.queued(1, 9.0)
     waiting = [slice_of(number) for number in (2, 3)]
@@ -90,7 +91,7 @@ def test_slices_that_are_delivered_again_while_they_wait_here_need_not_run_alone
 def test_what_another_worker_gave_back_shares_the_adapter_process_and_what_comes_a_third_time_does_not() -> None:
     """Else each of the slices that a worker gives back as it drains would wait for an adapter process without work."""
     sent: list[Slice] = []
-    dispatch = Dispatch(Settings(), sent.append)
+    dispatch = Dispatch(ClusterSettings(), sent.append)
     given_back = [slice_of(number, attempt=2) for number in range(48)]
     for each in given_back:
         dispatch.take(each)

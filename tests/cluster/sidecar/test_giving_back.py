@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sie_core.cluster.sidecar.held import pause_s
-from sie_core.cluster.sidecar.metrics import SidecarMetrics
-from sie_core.cluster.sidecar.slices import Slices
-from sie_core.defaults.in_process_queue import sie_queue_transports
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.held import pause_s
+from sie_cluster.sidecar.metrics import SidecarMetrics
+from sie_cluster.sidecar.slices import Slices
+
 from sie_core.settings import load_settings
 from tests.cluster.sidecar.slices import slice_of
 
@@ -44,10 +46,10 @@ class Process:
 
 
 async def test_what_is_given_back_pauses_only_where_something_failed() -> None:
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     process = cast("Any", Process())
     slices = Slices(
-        factory.create("memory://back", {}), load_settings(), SidecarMetrics(), lambda: process, None,
+        factory.create("memory://back", {}), load_settings(ClusterSettings), SidecarMetrics(), lambda: process, None,
         lambda _: True, lambda _: True, lambda: None, lambda: None,
     )  # fmt: skip
     pull = cast("Any", Pulled())

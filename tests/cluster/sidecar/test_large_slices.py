@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.messages.frames import FrameError
+from sie_cluster.messages.requests import pack_item, pack_shared
+from sie_cluster.messages.work import encode_work
+from sie_cluster.queue.payloads.fetching import Fetcher
+from sie_cluster.queue.payloads.holding import Holder
+from sie_cluster.queue.payloads.offers import FRAME_BYTES
+from sie_cluster.sidecar.held import Slice
+from sie_cluster.sidecar.queue import large_slices
+from sie_cluster.sidecar.queue.large_slices import LargeSlices
 
-from sie_core.cluster.messages.frames import FrameError
-from sie_core.cluster.messages.requests import pack_item, pack_shared
-from sie_core.cluster.messages.work import encode_work
-from sie_core.cluster.queue.payloads.fetching import Fetcher
-from sie_core.cluster.queue.payloads.holding import Holder
-from sie_core.cluster.queue.payloads.offers import FRAME_BYTES
-from sie_core.cluster.sidecar.held import Slice
-from sie_core.cluster.sidecar.queue import large_slices
-from sie_core.cluster.sidecar.queue.large_slices import LargeSlices
 from sie_core.contracts import InferenceRequest, Item, QueueError
-from sie_core.defaults.in_process_queue import sie_queue_transports
 from tests.cluster.sidecar.slices import slice_of
 
 BOUND_S = 4.0
@@ -49,7 +49,7 @@ class Ends:
 
 @pytest.fixture
 async def ends() -> AsyncIterator[Ends]:
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     one, other = (factory.create("memory://large", {}) for _ in range(2))
     await one.open()
     await other.open()

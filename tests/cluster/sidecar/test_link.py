@@ -7,12 +7,11 @@ import logging
 from pathlib import Path
 
 import pytest
-
-from sie_core.cluster.ipc.framing import FrameStream, Kind
-from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.messages.status import WorkerStatus, encode_status
-from sie_core.cluster.sidecar.adapter import link
-from sie_core.cluster.sidecar.adapter.link import Link
+from sie_cluster.ipc.framing import FrameStream, Kind
+from sie_cluster.ipc.listening import listen_on
+from sie_cluster.messages.status import WorkerStatus, encode_status
+from sie_cluster.sidecar.adapter import link
+from sie_cluster.sidecar.adapter.link import Link
 
 
 def nothing(*given: object) -> None: ...

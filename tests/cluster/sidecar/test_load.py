@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from sie_core.cluster.messages.work import WorkHead
-from sie_core.cluster.sidecar.load import Load
+from sie_cluster.messages.work import WorkHead
+from sie_cluster.sidecar.load import Load
 
 HEAD = WorkHead("r", 0, 1, 1, "encode", "org/a", b"k" * 16, 0, 1, 10, "_INBOX.a.1")
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sie_core.cluster.fleet.health.workers import Workers
-from sie_core.cluster.messages.health import ModelReport, WorkerReport, encode_beat
-from sie_core.cluster.queue.subjects import health_subject, work_subject
-from sie_core.cluster.sidecar.queue.placing import Placing
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.messages.health import ModelReport, WorkerReport, encode_beat
+from sie_cluster.queue.subjects import health_subject, work_subject
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.queue.placing import Placing
+
 from sie_core.contracts import Message
-from sie_core.settings import Settings
 
 MODEL = "org/model"
 
 
 def test_what_another_worker_holds_of_a_model_does_not_count_as_waiting() -> None:
-    settings, now = Settings(), [0.0]
+    settings, now = ClusterSettings(), [0.0]
     work = work_subject(MODEL, settings.pool, settings.bundle)
     own = WorkerReport(
         "w1",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.queue.subjects import needed_subject, work_queue, work_subject
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.queue import credit as credits_
+from sie_cluster.sidecar.queue import pulling
+from sie_cluster.sidecar.queue.credit import Credit
 
-from sie_core.cluster.queue.subjects import needed_subject, work_queue, work_subject
-from sie_core.cluster.sidecar.queue import credit as credits_
-from sie_core.cluster.sidecar.queue import pulling
-from sie_core.cluster.sidecar.queue.credit import Credit
 from sie_core.contracts import Delivery, Pull, Work
-from sie_core.defaults.in_process_queue import sie_queue_transports
-from sie_core.settings import Settings
 from tests.cluster.sidecar.placed import pulls_alone
 
 BOUND_S = 30.0
@@ -22,8 +22,8 @@ async def test_a_model_beyond_the_most_is_pulled_and_the_one_asked_for_longest_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pulling, "MOST_KEYS", 2)
-    (factory,) = sie_queue_transports()
-    transport, settings = factory.create("memory://pulls", {}), Settings()
+    (factory,) = in_process_transports()
+    transport, settings = factory.create("memory://pulls", {}), ClusterSettings()
     await transport.open()
     await transport.declare_queue(work_queue(settings.pool))
     came: asyncio.Queue[Delivery] = asyncio.Queue()
@@ -53,8 +53,8 @@ async def test_a_worker_that_pulls_many_models_of_large_pictures_holds_a_bounded
 ) -> None:
     models, each, bound = 10, 100_000, 2_000_000
     monkeypatch.setattr(credits_, "MOST_COST", bound)
-    (factory,) = sie_queue_transports()
-    transport, settings = factory.create("memory://pictures", {}), Settings()
+    (factory,) = in_process_transports()
+    transport, settings = factory.create("memory://pictures", {}), ClusterSettings()
     await transport.open()
     await transport.declare_queue(work_queue(settings.pool))
     subjects = [work_subject(f"test/{number}", settings.pool, settings.bundle) for number in range(models)]

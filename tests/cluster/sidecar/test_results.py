@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sie_cluster.messages.frames import decode
+from sie_cluster.queue.payloads.fetching import Fetcher
+from sie_cluster.queue.payloads.offers import Offer
+from sie_cluster.sidecar.queue import results
 
-from sie_core.cluster.messages.frames import decode
-from sie_core.cluster.queue.payloads.fetching import Fetcher
-from sie_core.cluster.queue.payloads.offers import Offer
-from sie_core.cluster.sidecar.queue import results
 from sie_core.contracts import QueueError
 from tests.cluster.in_process import Cluster, running
 

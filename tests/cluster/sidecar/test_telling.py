@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 import pytest
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.in_process_queue import in_process_transports
+from sie_cluster.messages.frames import encode
+from sie_cluster.messages.health import Beat, ModelReport, WorkerReport, decode_beat
+from sie_cluster.messages.status import WorkerStatus, encode_status
+from sie_cluster.queue.subjects import EVERY_HEALTH, HEALTH_WANTED
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.queue import gateways
+from sie_cluster.sidecar.queue.gateways import Gateways
+from sie_cluster.sidecar.queue.heartbeat import Heartbeat
 
-from sie_core.cluster.fleet.health.workers import Workers
-from sie_core.cluster.messages.frames import encode
-from sie_core.cluster.messages.health import Beat, ModelReport, WorkerReport, decode_beat
-from sie_core.cluster.messages.status import WorkerStatus, encode_status
-from sie_core.cluster.queue.subjects import EVERY_HEALTH, HEALTH_WANTED
-from sie_core.cluster.sidecar.queue import gateways
-from sie_core.cluster.sidecar.queue.gateways import Gateways
-from sie_core.cluster.sidecar.queue.heartbeat import Heartbeat
 from sie_core.contracts import Message, ModelInfo, QueueTransport
-from sie_core.defaults.in_process_queue import sie_queue_transports
-from sie_core.settings import Settings
 
 BOUND_S = 30.0
 REPORT = WorkerReport("w1", "_default", "default", up=True, held=3, config_hash="hash", config_epoch=7, beat_s=3600.0)
@@ -43,7 +43,7 @@ class Telling:
 
 @asynccontextmanager
 async def telling(report: WorkerReport = REPORT, status: bytes = b"status") -> AsyncIterator[Telling]:
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     transport = factory.create("memory://telling", {})
     await transport.open()
     came: asyncio.Queue[Message] = asyncio.Queue()
@@ -119,9 +119,9 @@ async def test_a_peer_that_starts_hears_of_all_at_once_and_asks_for_the_statuses
 
 async def test_inboxes_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateways, "MOST_KNOWN", 100)
-    (factory,) = sie_queue_transports()
+    (factory,) = in_process_transports()
     silent: list[str] = []
-    known = Gateways(factory.create("memory://telling", {}), Settings(), silent.append)
+    known = Gateways(factory.create("memory://telling", {}), ClusterSettings(), silent.append)
     for number in range(1000):
         known.heard(Message("s", encode({"inbox": f"_INBOX.gateway.{number}", "beat_s": 3600.0})))
         known.heard(Message("s", encode({"inbox": "_INBOX.gateway.own", "beat_s": 1.0})))

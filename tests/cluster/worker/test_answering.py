@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 from msgpack import packb, unpackb
+from sie_cluster.messages.requests import pack_item, pack_shared
+from sie_cluster.messages.work import WorkHead, decode_result, encode_work
+from sie_cluster.worker import answering
+from sie_cluster.worker.answering import WorkerBackend, answer
 
-from sie_core.cluster.messages.requests import pack_item, pack_shared
-from sie_core.cluster.messages.work import WorkHead, decode_result, encode_work
-from sie_core.cluster.worker import answering
-from sie_core.cluster.worker.answering import WorkerBackend, answer
 from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest, Item, Timing, Usage
 
 HEAD = WorkHead("r", 0, 1, 1, "encode", "m", b"k" * 16, 0, 1, 1, "_INBOX.gateway.1")

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from sie_core.cluster.ipc.framing import FrameStream, Kind
-from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.messages.requests import pack_item, pack_shared
-from sie_core.cluster.messages.work import WorkHead, decode_result, encode_work
-from sie_core.cluster.worker.answering import WorkerBackend
-from sie_core.cluster.worker.intake import Intake
+from sie_cluster.ipc.framing import FrameStream, Kind
+from sie_cluster.ipc.listening import listen_on
+from sie_cluster.messages.requests import pack_item, pack_shared
+from sie_cluster.messages.work import WorkHead, decode_result, encode_work
+from sie_cluster.worker.answering import WorkerBackend
+from sie_cluster.worker.intake import Intake
+
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, Timing, Usage
 from sie_core.serving.http_server import run_loop
 

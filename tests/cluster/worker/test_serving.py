@@ -7,15 +7,15 @@ import contextlib
 from pathlib import Path
 
 import pytest
+from sie_cluster.ipc.listening import listen_on
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.worker import serving
+from sie_cluster.worker.intake import Intake
+from sie_cluster.worker.serving import answer_slices
 
-from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.worker import serving
-from sie_core.cluster.worker.intake import Intake
-from sie_core.cluster.worker.serving import answer_slices
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.serving.listening import listen
-from sie_core.settings import Settings
 
 BOUND_S = 30.0
 
@@ -30,7 +30,7 @@ async def test_what_changes_while_it_ends_is_told_after_its_port_is_closed(
         return made[0]
 
     monkeypatch.setattr(serving, "Intake", keep)
-    settings, ready = Settings(plugins=("fake",), device="cpu", models_dir=tmp_path), asyncio.Event()
+    settings, ready = ClusterSettings(plugins=("fake",), device="cpu", models_dir=tmp_path), asyncio.Event()
     with listen("127.0.0.1", 0) as listener, listen_on(tmp_path / "ipc") as entry:
         plugins = discover(settings, BUILTINS)
         work = asyncio.create_task(answer_slices(settings, plugins, listener, entry, ready.set, None))

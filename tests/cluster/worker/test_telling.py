@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from sie_core.cluster.ipc.framing import FrameStream, Kind, read_queued
-from sie_core.cluster.ipc.listening import listen_on
-from sie_core.cluster.messages.status import WorkerStatus, decode_status, encode_status
-from sie_core.cluster.worker.answering import WorkerBackend
-from sie_core.cluster.worker.intake import Intake
-from sie_core.cluster.worker.queued import QueuedReports
-from sie_core.cluster.worker.vitals import to_the_minute
+from sie_cluster.ipc.framing import FrameStream, Kind, read_queued
+from sie_cluster.ipc.listening import listen_on
+from sie_cluster.messages.status import WorkerStatus, decode_status, encode_status
+from sie_cluster.worker.answering import WorkerBackend
+from sie_cluster.worker.intake import Intake
+from sie_cluster.worker.queued import QueuedReports
+from sie_cluster.worker.vitals import to_the_minute
+
 from sie_core.contracts import ModelInfo
 
 BOUND_S = 30.0

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from sie_cluster.config_service import publisher as publishing
+from sie_cluster.config_service.publisher import Publisher
+from sie_cluster.configs.delta import read_delta
+from sie_cluster.configs.snapshot import read_snapshot
+from sie_cluster.queue.broker import transport_maker
+from sie_cluster.queue.subjects import ALL_MODELS, EVERY_CONFIG, config_subject, dead_queue, work_queue
+from sie_cluster.settings import ClusterSettings
 
 from sie_core.catalog.sources.export import read_export
-from sie_core.cluster.configs.delta import read_delta
-from sie_core.cluster.configs.snapshot import read_snapshot
-from sie_core.cluster.queue.broker import transport_maker
-from sie_core.cluster.queue.subjects import ALL_MODELS, EVERY_CONFIG, config_subject, dead_queue, work_queue
-from sie_core.config_service import publisher as publishing
-from sie_core.config_service.publisher import Publisher
 from sie_core.contracts import Message, QueueError, QueueFailure, QueueTransport
-from sie_core.settings import Settings
 from tests.config_service.api.serving import TINY, Served, plugins, serving
 
 BOUND_S = 20.0
@@ -74,7 +74,7 @@ async def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 @asynccontextmanager
 async def telling(folder: Path) -> AsyncIterator[Told]:
-    make = transport_maker(Settings(nats_url=SecretStr(f"memory://{folder}")), plugins())
+    make = transport_maker(ClusterSettings(nats_url=SecretStr(f"memory://{folder}")), plugins())
     own, other, heard, failing = make(), make(), list[Message](), list[QueueFailure | None]()
     send = own.send
 

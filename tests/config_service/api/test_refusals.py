@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sie_cluster.config_service.api.tokens import Tokens
 from sie_sdk.errors import ERRORS
 
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
-from sie_core.config_service.api.tokens import Tokens
 from tests.config_service.api.serving import TINY, Served, serving
 
 ADMIN = {"Authorization": "Bearer the-admin"}

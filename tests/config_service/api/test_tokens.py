@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 from pydantic import SecretStr
+from sie_cluster.config_service.api.tokens import Right, Tokens
+from sie_cluster.settings import ClusterSettings
 from starlette.datastructures import Headers
 
-from sie_core.config_service.api.tokens import Right, Tokens
 from sie_core.contracts import InferenceError
-from sie_core.settings import Settings
 
 SET = {"admin_token": "the-admin", "config_read_token": "the-follower", "auth_token": "the-client"}
 MAY = {
@@ -21,7 +21,7 @@ MAY = {
 
 
 def tokens(*names: str, **others: str) -> Tokens:
-    return Tokens.of(Settings(**{name: SecretStr(SET[name]) for name in names}, **others))
+    return Tokens.of(ClusterSettings(**{name: SecretStr(SET[name]) for name in names}, **others))
 
 
 def asked(of: Tokens, right: Right, *values: str) -> str | None:

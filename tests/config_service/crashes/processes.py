@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from sie_cluster.config_service.results import Answer
+from sie_cluster.config_service.service import ConfigService
 from sie_objectstore.store import BucketStore
 
-from sie_core.config_service.results import Answer
-from sie_core.config_service.service import ConfigService
 from sie_core.contracts import InferenceError, ObjectStore
 from sie_core.stores.folder import FolderStore
 from tests.config_service.conftest import SHIPPED, base, placement

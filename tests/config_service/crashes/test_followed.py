@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import orjson
+from sie_cluster.config_service.service import ConfigService
 
 from sie_core.api.configs.reading import epoch_answer
-from sie_core.config_service.service import ConfigService
 from tests.cluster.configs.conftest import following, settings_of
 from tests.cluster.configs.service import SmallService
 from tests.config_service.conftest import Told

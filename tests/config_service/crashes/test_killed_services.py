@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 import pytest
+from sie_cluster.config_service.service import ConfigService
+from sie_cluster.settings import ClusterSettings
 
 from sie_core.catalog import build_catalog
 from sie_core.catalog.bundles.registry import make_registry
 from sie_core.catalog.sources.export import read_export
-from sie_core.config_service.service import ConfigService
 from sie_core.plugins import PluginSet
-from sie_core.settings import Settings
 from tests.config_service.conftest import SHIPPED, Told, base, placement, post, profile
 from tests.config_service.crashes.processes import STEPS, Nursery, Write, call, open_at, until
 
@@ -50,7 +50,7 @@ def held(service: ConfigService) -> dict[str, Any]:
 def check_followers(service: ConfigService) -> None:
     """A follower makes the same of the export as the service did of its store."""
     export = read_export(service.export())
-    catalog = build_catalog(Settings(), PluginSet(), export=export)
+    catalog = build_catalog(ClusterSettings(), PluginSet(), export=export)
     follower = make_registry(
         catalog, export.bundles, export.placement(), {each.id: each.epoch for each in export.models if each.epoch}
     )

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
+from sie_cluster.config_service.service import ConfigService
 
-from sie_core.config_service.service import ConfigService
 from tests.config_service.conftest import SHIPPED, base, error_of, placement, post
 from tests.config_service.crashes.processes import Nursery, open_at, until
 

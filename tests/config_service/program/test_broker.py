@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from sie_cluster.configs.delta import read_delta
+from sie_cluster.queue.access import CONFIG, GATEWAY, accesses
+from sie_cluster.queue.broker import ensure_queue, open_transport, transport_maker
+from sie_cluster.queue.subjects import ALL_MODELS, EVERY_CONFIG, work_queue
+from sie_cluster.settings import ClusterSettings, queue_variables, with_broker
 
-from sie_core.cluster.configs.delta import read_delta
-from sie_core.cluster.queue.access import CONFIG, GATEWAY, accesses
-from sie_core.cluster.queue.broker import ensure_queue, open_transport, transport_maker
-from sie_core.cluster.queue.subjects import ALL_MODELS, EVERY_CONFIG, work_queue
 from sie_core.contracts import LocalBroker, Message, QueueTransport
-from sie_core.settings import Settings, queue_variables, with_broker
 from tests.config_service.api.serving import plugins
 from tests.config_service.program.conftest import config_server
 from tests.config_service.program.test_http import CONFIG as MODEL
@@ -36,7 +36,7 @@ def running(broker: LocalBroker, log: Path) -> Iterator[None]:
 
 
 async def gateway(broker: LocalBroker) -> QueueTransport:
-    settings = with_broker(Settings(), broker.url, broker.logins[GATEWAY])
+    settings = with_broker(ClusterSettings(), broker.url, broker.logins[GATEWAY])
     return await open_transport(transport_maker(settings, plugins()), lambda _: None)
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import httpx
 import psutil
+from sie_cluster.queue.subjects import dead_queue, work_queue
 from sie_fake.record import read_journal
 from sie_nats.plugin import sie_queue_transports
 
-from sie_core.cluster.queue.subjects import dead_queue, work_queue
 from tests.conftest import Server, run_cluster
 
 MODEL, DIMS = "test/journal", 32

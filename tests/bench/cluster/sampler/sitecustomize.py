@@ -13,12 +13,12 @@ from pathlib import Path
 from types import FrameType
 
 PARTS = {
-    "sie_core/cluster/messages": "messages",
+    "plugins/sie-cluster/sie_cluster/messages": "messages",
     "sie_sdk/wire": "messages",
     "msgpack": "messages",
-    "sie_core/cluster/gateway": "gateway",
-    "sie_core/cluster/sidecar": "sidecar",
-    "sie_core/cluster/ipc": "frames on the socket",
+    "plugins/sie-cluster/sie_cluster/gateway": "gateway",
+    "plugins/sie-cluster/sie_cluster/sidecar": "sidecar",
+    "plugins/sie-cluster/sie_cluster/ipc": "frames on the socket",
     "sie_core/cluster": "cluster, other",
     "sie_nats": "broker's client",
     "/nats/": "broker's client",

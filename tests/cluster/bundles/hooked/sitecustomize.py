@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 if sys.orig_argv[-2:] == ["config", "serve"] and "KILLED_AFTER" in os.environ:
-    from sie_core.config_service import run
+    from sie_cluster.config_service import run
 
     at = Path(os.environ["KILLED_AFTER"])
 

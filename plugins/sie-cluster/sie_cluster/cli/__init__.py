@@ -1,0 +1,1 @@
+"""The commands, a file or folder each, imported when one is called."""

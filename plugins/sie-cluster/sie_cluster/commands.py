@@ -1,0 +1,31 @@
+"""The commands of `sie` that this distribution brings. Importing it loads nothing of the cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sie_core.commands import Command
+
+COMMANDS: Final = (
+    Command(
+        "cluster",
+        "Run a whole cluster on this machine, or write the configuration of its broker.",
+        "sie_cluster.cli.cluster:command",
+    ),
+    Command(
+        "config",
+        "Run the config service, the one writer of a cluster's model configs.",
+        "sie_cluster.cli.config:command",
+    ),
+    Command("gateway", "Serve the HTTP API over a queue; workers run the models.", "sie_cluster.cli.gateway:command"),
+    Command(
+        "sidecar",
+        "Pull work from the queue, have the adapter process on this machine do it, and answer.",
+        "sie_cluster.cli.sidecar:command",
+    ),
+    Command(
+        "worker",
+        "Run models for the sidecar on this machine, which pulls their work from the queue.",
+        "sie_cluster.cli.worker:command",
+    ),
+)

@@ -1,0 +1,38 @@
+"""The config service's HTTP API as one ASGI application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from sie_cluster.config_service.api import reading, writing
+from sie_cluster.config_service.api.context import ConfigApi
+from sie_cluster.programs.probes import probes
+from sie_core import __version__
+from sie_core.api.http import errors
+from sie_core.api.http.metrics import HttpMetrics
+from sie_core.api.http.middleware import RequestMiddleware
+from sie_core.contracts import InferenceError
+
+PREFIX = "/v1/configs"
+_LISTED = "docs/operate/cluster/config-service.md lists the routes"
+
+
+def create_app(api: ConfigApi) -> FastAPI:
+    """Build the application."""
+    app = FastAPI(title="SIE config service", version=__version__, openapi_url=None, redirect_slashes=False)
+    routers = [writing.router(api), reading.router(api)]
+    for router in routers:
+        app.include_router(router)
+    app.router.routes.extend(probes(lambda: None, lambda: api.ready_problem, api.metrics.registry).routes)
+    app.add_exception_handler(InferenceError, errors.on_inference_error)
+    app.add_exception_handler(HTTPException, errors.http_error_handler(routers, _LISTED))
+    app.add_middleware(RequestMiddleware, api=api, metrics=HttpMetrics(api.metrics.registry), admitted=_admitted)
+    return app
+
+
+def _admitted(scope: Scope) -> bool:
+    """Whether a request passes the gate: all but probes and metrics."""
+    path: str = scope["path"]
+    return path.startswith(PREFIX)

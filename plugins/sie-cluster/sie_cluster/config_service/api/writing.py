@@ -1,0 +1,97 @@
+"""The routes that write: a config is added to, replaced or removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import orjson
+from anyio import to_thread
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sie_cluster.config_service.api.bodies import idempotency_key, read_bounded
+from sie_cluster.config_service.api.context import ConfigApi
+from sie_cluster.config_service.refusals import store_failed
+from sie_cluster.config_service.results import Answer
+from sie_core.api.body.negotiation import JSON_TYPE
+from sie_core.api.inference.cancellation import Work
+from sie_core.contracts import InferenceError
+
+
+def router(api: ConfigApi) -> APIRouter:
+    """Make the routes."""
+    routes = APIRouter(prefix="/v1/configs/models")
+
+    @routes.post("")
+    async def create(request: Request) -> Response:
+        """Add a model, or profiles to one."""
+        return await _written(api, request, partial(api.service.create, await _body(api, request)))
+
+    @routes.put("/{model_id:path}")
+    async def put(request: Request, model_id: str) -> Response:
+        """Replace a model's config."""
+        return await _written(api, request, partial(api.service.put, model_id, await _body(api, request)))
+
+    @routes.delete("/{model_id:path}")
+    async def delete(request: Request, model_id: str) -> Response:
+        """Remove what the API was told of a model."""
+        _allow(api, request)
+        return await _written(api, request, partial(api.service.delete, model_id))
+
+    return routes
+
+
+async def _body(api: ConfigApi, request: Request) -> bytes:
+    _allow(api, request)
+    return await read_bounded(request, api.gate, api.body_threads)
+
+
+def _allow(api: ConfigApi, request: Request) -> None:
+    """Refuse a write before its body is read."""
+    api.tokens.check(request.headers, "write")
+    api.service.check_leading()
+
+
+async def _written(api: ConfigApi, request: Request, write: Callable[[str | None], Answer]) -> Response:
+    """Write, and count what came of it. A client that goes away leaves the write as it is: whole, or not at all."""
+    result = "failed"
+    try:
+        key = idempotency_key(request)
+        if api.publisher is not None:
+            api.publisher.check()
+        answer = await _on_thread(api, partial(write, key))
+        result = _result(answer)
+    except InferenceError as error:
+        result = str(error.details.get("error", error.code.lower()))
+        raise
+    finally:
+        api.metrics.writes.labels(request.method, result).inc()
+    return Response(orjson.dumps(answer.body), answer.status, media_type=JSON_TYPE)
+
+
+async def _on_thread(api: ConfigApi, write: Callable[[], Answer]) -> Answer:
+    """Write; the end of a drain does not wait for a store that hangs.
+
+    Raises:
+        InferenceError: What the write raises; `CONFIG_STORE_UNAVAILABLE`: the service stopped before the store
+            answered.
+    """
+    work = Work()
+    api.gate.track(work)
+    try:
+        return await to_thread.run_sync(write, abandon_on_cancel=True, limiter=api.writers)
+    except asyncio.CancelledError:
+        reason = work.reason()
+        raise store_failed() if isinstance(reason, InferenceError) else reason from None
+    finally:
+        api.gate.untrack(work)
+
+
+def _result(answer: Answer) -> str:
+    """Say what a write that succeeded did."""
+    if answer.status == 201:
+        return "created"
+    return next((did for did in ("replaced", "deleted") if answer.body.get(did)), "unchanged")

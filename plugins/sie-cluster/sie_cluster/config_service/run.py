@@ -1,0 +1,232 @@
+"""The config service as a program: puts its parts together, takes the lease or stands by, drains at a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+
+from sie_cluster.config_service.api.app import PREFIX, create_app
+from sie_cluster.config_service.api.context import ConfigApi
+from sie_cluster.config_service.api.tokens import Tokens
+from sie_cluster.config_service.metrics import ConfigMetrics
+from sie_cluster.config_service.publisher import Publisher
+from sie_cluster.config_service.results import Change
+from sie_cluster.config_service.service import ConfigService
+from sie_cluster.queue.broker import Make, transport_maker
+from sie_cluster.settings import ClusterSettings
+from sie_core.api import Browsers, Gate, allowed_hosts, error_response
+from sie_core.callers import Callers
+from sie_core.catalog import Catalog, build_base, open_folder
+from sie_core.catalog.bundles.placement import Placement
+from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
+from sie_core.catalog.bundles.watching import BundlesWatch, stamp_of
+from sie_core.catalog.configs.reading import LARGEST_CONFIG
+from sie_core.catalog.sources.folder import ModelsFolder
+from sie_core.catalog.sources.watcher import CatalogWatch
+from sie_core.concurrency.threads import on_thread
+from sie_core.plugins import PluginSet
+from sie_core.plugins.object_stores import open_store_or_folder
+from sie_core.serving.announcement import Announcement
+from sie_core.serving.draining import Drain, end_process
+from sie_core.serving.garbage import collect_seldom
+from sie_core.serving.http_server import HttpServer, run_loop
+from sie_core.serving.listening import address_of, listen, url_of
+
+log = logging.getLogger("sie_cluster.config_service")
+
+OnReady = Callable[[Announcement], None]
+
+PRODUCER = "sie-config"
+"""What the names of config services begin with: followers believe it unless their settings say otherwise."""
+MOST_BODIES = 64
+"""How many of the largest bodies the requests in flight may hold together."""
+CONNECT_S = 2.0
+"""How long a start waits for the broker."""
+STOP_S = 3.0
+"""How long the end waits for the store, after requests in flight had their time."""
+LOOK_S = 0.2
+"""Between looks at whether the service leads."""
+
+
+class ServiceEnded(Exception):
+    """The service cannot go on; the message says why, and how to repair it."""
+
+
+@dataclass(slots=True)
+class _Base:
+    """The configs and bundles that the service starts from, and follows in `SIE_MODELS_DIR` and `SIE_BUNDLES_DIR`."""
+
+    settings: ClusterSettings
+    plugins: PluginSet
+    folder: ModelsFolder
+    catalog: Catalog
+    bundles: Path
+    """Their folder."""
+    bundles_stamp: Hashable
+    """Of that folder before `placement` was made of it."""
+    placement: Placement
+
+    @classmethod
+    def read(cls, settings: ClusterSettings, plugins: PluginSet) -> _Base:
+        """Read them.
+
+        Raises:
+            SettingsError: They cannot be read.
+        """
+        folder = open_folder(settings, plugins)
+        catalog = build_base(settings, plugins, folder=folder)
+        bundles = settings.bundles_dir or shipped_bundles()
+        stamp = stamp_of(bundles)
+        return cls(settings, plugins, folder, catalog, bundles, stamp, Placement(read_bundles(bundles), plugins))
+
+    def watch_bundles(self, service: ConfigService, metrics: ConfigMetrics) -> BundlesWatch:
+        """Have changed bundles put in force."""
+
+        def replace(bundles: tuple[Bundle, ...]) -> None:
+            service.rebase(placement=Placement(bundles, self.plugins))
+
+        return BundlesWatch(
+            self.bundles, self.bundles_stamp, replace, lambda result: metrics.bundle_changes.labels(result).inc()
+        )
+
+    def watch_models(self, service: ConfigService) -> CatalogWatch:
+        """Have a changed folder put in force."""
+
+        def rebuild(before: Catalog) -> Catalog:
+            catalog = build_base(self.settings, self.plugins, folder=self.folder, before=before)
+            service.rebase(catalog)
+            return catalog
+
+        def replaced(catalog: Catalog) -> None:
+            self.catalog = catalog
+
+        return CatalogWatch(self.folder, rebuild, lambda: self.catalog, replaced, lambda problem: None)
+
+
+def run_config_service(settings: ClusterSettings, plugins: PluginSet, on_ready: OnReady = lambda told: None) -> None:
+    """Serve until a signal.
+
+    Args:
+        settings: The settings in force.
+        plugins: What is installed.
+        on_ready: Called with what to tell whenever this service begins to lead.
+
+    Raises:
+        ListenError: The address cannot be listened on.
+        PluginError: No plugin serves the URL of the store or of the broker.
+        SettingsError: Bundles or the models folder cannot be read.
+        StoreDamaged: The store is damaged; the message says how to repair it.
+        LeaseDamaged: The same of its lease.
+        QueueError: The broker refuses this user.
+        ServiceEnded: What the store held was damaged meanwhile.
+    """
+    collect_seldom()
+    base = _Base.read(settings, plugins)
+    make = None if settings.nats_url is None else transport_maker(settings, plugins)
+    with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
+        run_loop(_serve(base, make, listener, on_ready))
+
+
+def service_name() -> str:
+    """Name this service."""
+    return f"{PRODUCER}-{socket.gethostname().partition('.')[0]}-{os.getpid()}"
+
+
+async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_ready: OnReady) -> None:
+    settings, metrics = base.settings, ConfigMetrics()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=metrics.registry)
+    publisher = None
+    if make is not None:
+        publisher = Publisher(make, service_name(), settings.pool, metrics.publish_failures.inc)
+
+    def publish(change: Change) -> str | None:
+        source = service.sources.get(change.model_id, "filesystem")
+        return None if publisher is None else publisher.publish(change, source)
+
+    service = ConfigService(
+        base.catalog,
+        base.placement,
+        open_store_or_folder("SIE_CONFIG_STORE_DIR", str(settings.config_store_dir), base.plugins.object_stores),
+        owner=service_name(),
+        publish=publish,
+        restore=settings.config_restore,
+    )
+    gate = Gate(settings.max_concurrent_requests, MOST_BODIES * LARGEST_CONFIG)
+    browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
+    api = ConfigApi(
+        service, Tokens.of(settings), gate, metrics, publisher, browsers, callers=Callers(settings.trusted_proxies)
+    )
+    metrics.watch(
+        lambda: service.registry.catalog.config_epoch or 0,
+        lambda source: sum(each == source for each in service.sources.values()),
+        lambda: service.state,
+        lambda: publisher is not None and publisher.connected,
+    )
+    refusal = partial(error_response, scope={"path": PREFIX})
+    server = HttpServer(create_app(api), refusal, keep_alive_s=settings.http_keep_alive_s)
+    Drain(gate, settings.drain_timeout_s, server.stop).install()
+    _tell_tokens(api.tokens)
+    log.info("%s, listening on %s", service_name(), address_of(listener))
+    try:
+        await server.serve_on(listener, partial(_run, api, base, partial(on_ready, Announcement(url_of(listener)))))
+    finally:
+        await _stop(service)
+        log.info("stopped")
+
+
+async def _stop(service: ConfigService) -> None:
+    """End the service; where its store does not answer, the process ends with what hangs: the lease ends by itself."""
+    try:
+        async with asyncio.timeout(STOP_S):
+            await on_thread("sie-config-stop", service.stop)
+    except TimeoutError:
+        log.error("the config store has not answered for %g s: what was being written is left, whole or not", STOP_S)
+        end_process()
+
+
+async def _run(api: ConfigApi, base: _Base, on_leading: Callable[[], None]) -> None:
+    """Start the service and what goes on beside it, until one of them fails or all are cancelled."""
+    tasks = []
+    try:
+        if api.publisher is not None:
+            tasks.append(asyncio.ensure_future(api.publisher.run(api.service)))
+            await api.publisher.opened(CONNECT_S)  # a start tells of a change that a crash kept from being told
+        await on_thread("sie-config-start", api.service.start)
+        followed = (base.watch_models(api.service).run(), base.watch_bundles(api.service, api.metrics).run())
+        tasks += map(asyncio.ensure_future, (*followed, _lead(api.service, on_leading)))
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done.pop().result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _lead(service: ConfigService, on_leading: Callable[[], None]) -> None:
+    """Log each state and say whenever the service begins to lead; raise once it cannot go on."""
+    told = None
+    while service.state != "stopped" or service.problem is None:
+        if service.state != told:
+            told = service.state
+            log.info("%s (%s)", told, service.owner or "nobody holds the lease")
+            if told == "leading":
+                on_leading()
+        await asyncio.sleep(LOOK_S)
+    raise ServiceEnded(service.problem)
+
+
+def _tell_tokens(tokens: Tokens) -> None:
+    if tokens.open:
+        log.warning(
+            "SIE_ADMIN_TOKEN is not set, nor a token that reads: whoever reaches this service may write configs"
+        )

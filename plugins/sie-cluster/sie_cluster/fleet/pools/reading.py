@@ -1,0 +1,130 @@
+"""Where a sidecar reads the resource pools: in the transport's store, or at a gateway where it may not."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+import httpx
+import orjson
+
+from sie_cluster.fleet.pools.assignments import PoolsAway, ReadPools, no_pools
+from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools
+from sie_cluster.fleet.pools.pools import Assignment, Pool, Pools
+from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL, POOLS
+from sie_cluster.settings import ClusterSettings
+from sie_core.auth import client_token
+from sie_core.contracts import KeyValue, PoolSpec, PoolWorker, QueueError, QueueTransport
+
+ANSWER_S = 5.0
+MOST_BYTES = 4 << 20
+"""Of what a gateway answers."""
+
+
+def pools_reader(transport: QueueTransport, settings: ClusterSettings) -> ReadPools:
+    """Choose what reads the pools; nothing does where a worker goes its own ways."""
+    if not settings.pool_admission_enabled:
+        return no_pools
+    stored = StoredPools(transport)
+    if settings.gateway_url is None:
+        return stored.read
+    asked = AskedPools(settings.gateway_url, settings)
+
+    async def read() -> Pools:
+        try:
+            return await stored.read()
+        except PoolsAway as error:
+            if isinstance(error.__cause__, QueueError) and error.__cause__.failure == "DENIED":
+                return await asked.read()
+            raise
+
+    return read
+
+
+class StoredPools:
+    """The pools of the transport's store."""
+
+    def __init__(self, transport: QueueTransport) -> None:
+        self._transport = transport
+        self._store: KeyValue | None = None
+        self._last: tuple[bytes, Pools] = (b"", Pools())
+
+    async def read(self) -> Pools:
+        """Read them; none where no gateway has made the store yet.
+
+        Raises:
+            PoolsAway: The broker is, refuses this user, or has something else there.
+        """
+        try:
+            if self._store is None:
+                self._store = await self._transport.key_value(POOLS, make=False)
+            entry = await self._store.get(KEY)
+        except QueueError as error:
+            self._store = None
+            if error.failure == "NOT_FOUND":
+                return Pools()
+            raise PoolsAway(str(error)) from error
+        if entry is None:
+            return Pools()
+        if entry.value != self._last[0]:
+            try:
+                self._last = entry.value, decode_pools(entry.value)
+            except (ValueError, LaterVersion) as error:
+                raise PoolsAway(str(error)) from error
+        return self._last[1]
+
+
+class AskedPools:
+    """The pools as a gateway tells them, with the token that the settings have."""
+
+    def __init__(self, url: str, settings: ClusterSettings) -> None:
+        self._where = f"{url.rstrip('/')}/v1/pools"
+        token = client_token(settings)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._client = httpx.AsyncClient(
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", **headers},
+            verify=ssl.create_default_context(),
+            trust_env=False,
+            follow_redirects=False,
+            timeout=ANSWER_S,
+        )
+
+    async def read(self) -> Pools:
+        """Ask for them.
+
+        Raises:
+            PoolsAway: No answer, or none that can be used.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_S), self._client.stream("GET", self._where) as response:
+                body = bytearray()
+                async for part in response.aiter_raw():
+                    body += part
+                    if len(body) > MOST_BYTES:
+                        raise PoolsAway(f"{self._where} answered more than {MOST_BYTES} bytes")
+            if response.status_code != 200:
+                raise PoolsAway(f"{self._where} answered {response.status_code}")
+            return read_listing(orjson.loads(body))
+        except TimeoutError:
+            raise PoolsAway(f"{self._where} did not answer within {ANSWER_S:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise PoolsAway(f"{self._where} cannot be reached: {type(error).__name__}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise PoolsAway(f"{self._where} answered something else than pools: {error}") from None
+
+
+def read_listing(told: dict[str, Any]) -> Pools:
+    """Read what a gateway lists, as far as a worker needs it: leases are the gateway's to end."""
+    pools: dict[str, Pool] = {}
+    workers: dict[str, Assignment] = {}
+    for row in told["pools"]:
+        name, status = str(row["name"]), row["status"]
+        if name == DEFAULT_RESOURCE_POOL or status["state"] == "expired":
+            continue
+        spec = PoolSpec(pinned_models=tuple(map(str, row["spec"]["pinned_models"])))
+        pools[name] = Pool(name, spec, float(status["created_at"]), float(status["last_renewed"]), float("inf"))
+        for each in status["assigned_workers"]:
+            worker = PoolWorker(str(each["name"]), str(each["gpu"]), str(each["bundle"]), "")
+            workers[worker.name] = Assignment(name, worker)
+    return Pools(pools, workers)

@@ -1,0 +1,130 @@
+"""What an autoscaler reads, made when it asks: by machine profile and bundle, zeros included.
+
+Each help text says how to add the values of several gateways.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sie_cluster.gateway.capacity.admission import Admission
+from sie_cluster.gateway.capacity.lanes import Labels, Lane
+from sie_cluster.gateway.capacity.provisioning import Provisioning
+from sie_cluster.messages.health import WorkerReport
+from sie_cluster.queue.subjects import ANY_PROFILE
+
+Refusal = tuple[str, str, str]
+"""Machine profile, bundle and reason."""
+MOST_SERIES = 1024
+"""Of a metric; further ones are not told."""
+ABOUT: Final = {
+    "pending_demand": "Requests of the last 60 s that found no worker; 0 once one has come. Over gateways: sum.",
+    "queue_age_seconds": "Seconds since the oldest request without an answer was sent. Over gateways: max.",
+    "queued_cost": "Bytes of the items that are in the queue or at work. Over gateways: sum.",
+    "worker_queue_depth": "Slices that workers hold, by their own machine profile. Every gateway hears all of them. "
+    "Over gateways: max.",
+    "active_lease_gpus": "GPUs that resource pools lease or wait for. Every gateway knows all of them. "
+    "Over gateways: max.",
+    "provisioning_responses": "Requests told that no worker is there yet, by 202 or 503. Over gateways: sum.",
+    "rejected_requests": "Requests refused, by reason: provisioning (no worker yet), queue_full (by the gateway, the "
+    "broker or a worker), profile (there is none of that name), places (SIE_GATEWAY_MAX_CONCURRENT_REQUESTS). "
+    "Over gateways: sum.",
+}
+"""What each means, and how the values of several gateways add up."""
+_LABELS: Final = ("machine_profile", "bundle")
+
+
+class CapacityNumbers(Collector):
+    """The metrics of one gateway that an autoscaler reads.
+
+    Args:
+        provisioning: Knows what has no worker.
+        admission: Knows what is in flight.
+        reports: Gives what the workers say that were heard of lately.
+        known: Gives the machine profiles and the bundles of the cluster.
+        leased: Gives the leased GPUs, by machine profile and bundle.
+        refused: Gives the requests that were refused otherwise, by machine profile, bundle and reason.
+    """
+
+    def __init__(
+        self,
+        provisioning: Provisioning,
+        admission: Admission,
+        reports: Callable[[], Iterable[WorkerReport]],
+        known: Callable[[], tuple[Iterable[str], Iterable[str]]],
+        *,
+        leased: Callable[[], Mapping[Labels, int]] = dict,
+        refused: Callable[[], Mapping[Refusal, int]] = dict,
+    ) -> None:
+        self._provisioning, self._admission, self._reports = provisioning, admission, reports
+        self._known, self._leased, self._refused = known, leased, refused
+        self._seen: set[Labels] = set()
+
+    def collect(self) -> Iterator[Metric]:
+        """Read everything."""
+        now = time.monotonic()
+        profiles, bundles = self._known()
+        reports = list(self._reports())
+        self._see((profile, bundle) for profile in (ANY_PROFILE, *profiles) for bundle in bundles)
+        self._see((report.profile, report.bundle) for report in reports)
+        keys = list(self._admission.busy())
+        held = Counter[Labels]()
+        for report in reports:
+            held[report.profile, report.bundle] += report.held
+        demand = self._provisioning.demand.pending()
+        yield self._gauge("pending_demand", _by_labels((lane, float(count)) for lane, count in demand))
+        oldest = ((key.lane, now - next(iter(key.tickets)).since) for key in keys)
+        yield self._gauge("queue_age_seconds", _by_labels(oldest, max))
+        yield self._gauge("queued_cost", _by_labels((key.lane, key.cost) for key in keys))
+        yield self._gauge("worker_queue_depth", held)
+        yield self._gauge("active_lease_gpus", self._leased())
+        yield self._responses()
+        yield self._rejected()
+
+    def _see(self, labels: Iterable[Labels]) -> None:
+        for each in labels:
+            if len(self._seen) < MOST_SERIES:
+                self._seen.add(each)
+
+    def _gauge(self, name: str, values: Mapping[Labels, float]) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=_LABELS)
+        self._see(values)
+        for labels in sorted(self._seen):
+            family.add_metric(labels, values.get(labels, 0.0))
+        return family
+
+    def _responses(self) -> CounterMetricFamily:
+        name = "provisioning_responses"
+        family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=_LABELS)
+        counts = self._provisioning.refused
+        self._see(counts)
+        for labels in sorted(self._seen):
+            family.add_metric(labels, counts.get(labels, 0.0))
+        return family
+
+    def _rejected(self) -> CounterMetricFamily:
+        name = "rejected_requests"
+        family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=(*_LABELS, "reason"))
+        for reason, counts in (("provisioning", self._provisioning.refused), ("queue_full", self._admission.refused)):
+            self._see(counts)
+            for labels in sorted(self._seen):
+                family.add_metric((*labels, reason), counts.get(labels, 0.0))
+        for others, count in sorted(self._refused().items()):
+            family.add_metric(others, count)
+        return family
+
+
+def _by_labels(
+    values: Iterable[tuple[Lane, float]], join: Callable[[float, float], float] = lambda one, other: one + other
+) -> dict[Labels, float]:
+    joined: dict[Labels, float] = {}
+    for lane, value in values:
+        labels = lane.labels
+        joined[labels] = join(joined[labels], value) if labels in joined else value
+    return joined

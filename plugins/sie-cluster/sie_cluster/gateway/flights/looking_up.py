@@ -1,0 +1,76 @@
+"""Looks up slices without an answer: where the message is gone, the result was lost, and the slice is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from sie_cluster.gateway.flights.flight import Flight, Part
+from sie_cluster.queue.subjects import work_queue
+from sie_core.contracts import QueueError, QueueTransport
+
+LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25
+"""Slices unanswered for two seconds are looked up; those found gone twice, a quarter of a second apart, are sent
+again."""
+
+log = logging.getLogger(__name__)
+
+
+class LookUps:
+    """Those of all requests on their way.
+
+    Args:
+        flights: The requests, by the subjects of their results.
+        transport: Gives the transport.
+    """
+
+    def __init__(self, flights: Mapping[str, Flight], transport: Callable[[], QueueTransport]) -> None:
+        self._flights, self._transport = flights, transport
+        self._now = asyncio.Event()
+
+    def soon(self) -> None:
+        """Look up every slice without a result at once: what was on its way may be lost."""
+        self._now.set()
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._now.wait()
+            except TimeoutError:
+                waited_s = UNANSWERED_S
+            else:
+                self._now.clear()
+                waited_s = 0.0
+            try:
+                await self._look(waited_s)
+            except Exception:  # without this task no lost result would be noticed any more
+                log.exception("slices without a result could not be looked up; they are tried again")
+
+    async def _look(self, waited_s: float) -> None:
+        for flight in list(self._flights.values()):
+            for part in flight.on_the_way():
+                again_s = GONE_S if part.missed_at is not None else waited_s
+                since = max(part.sent_at, part.looked_at)
+                if part.sequence is not None and time.monotonic() - since >= again_s:
+                    await self._look_up(flight, part, part.sequence)
+
+    async def _look_up(self, flight: Flight, part: Part, sequence: int) -> None:
+        part.looked_at = time.monotonic()
+        try:
+            if await self._transport().holds_work(work_queue(flight.packed.pool).name, sequence):
+                part.missed_at = None
+                return
+        except QueueError:
+            return
+        now = time.monotonic()
+        if part.sequence != sequence or part.result is not None or flight.reply not in self._flights:
+            return
+        if part.missed_at is None:
+            part.missed_at = now
+        elif now - part.missed_at >= GONE_S:
+            log.warning("the result of %s was lost; it is sent again", part.head.id)
+            flight.try_again(part)

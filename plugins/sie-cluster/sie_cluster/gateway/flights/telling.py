@@ -1,0 +1,65 @@
+"""What a gateway tells workers without being asked: that it lives, and which keys are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from sie_cluster.messages.frames import encode
+from sie_cluster.queue.subjects import HEALTH_WANTED, gateways_subject, needed_subject
+from sie_core.contracts import QueueError, QueueTransport
+
+NEEDED_S = 30.0
+"""How often workers are told at most that a model is asked for."""
+
+
+class Telling:
+    """The broadcasts of one gateway.
+
+    Args:
+        transport: Gives the transport.
+        pools: The queue pools that requests go to.
+        beat_s: Between two heartbeats.
+    """
+
+    def __init__(self, transport: Callable[[], QueueTransport], pools: Collection[str], beat_s: float) -> None:
+        self._transport, self._pools, self._beat_s = transport, pools, beat_s
+        self._told: dict[str, float] = {}
+        """When each subject was last told of."""
+        self.inbox = ""
+        """Where results come."""
+
+    def forget(self) -> None:
+        """Tell everything anew once it is asked for."""
+        self._told.clear()
+
+    async def needed(self, pool: str, subject: str) -> None:
+        """Have workers of a pool pull the work of a subject, where they were not told lately."""
+        now = time.monotonic()
+        if now - self._told.get(subject, -NEEDED_S) < NEEDED_S:
+            return
+        self._told[subject] = now
+        try:
+            await self._transport().send(needed_subject(pool), subject.encode())
+        except QueueError:
+            self._told.pop(subject, None)
+
+    async def beat(self) -> None:
+        """Tell workers again and again that this gateway waits for its results, until cancelled."""
+        while True:
+            await self.alive()
+            await asyncio.sleep(self._beat_s)
+
+    async def alive(self) -> None:
+        """Tell them once."""
+        head = {"inbox": self.inbox, "beat_s": self._beat_s}
+        for pool in tuple(self._pools):
+            with suppress(QueueError):
+                await self._transport().send(gateways_subject(pool), encode(head))
+
+    async def ask_for_beats(self) -> None:
+        """Ask every worker for a heartbeat."""
+        with suppress(QueueError):
+            await self._transport().send(HEALTH_WANTED, b"")

@@ -1,0 +1,75 @@
+"""What an adapter process tells of itself: its models, and whether it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any
+
+import msgpack
+from sie_sdk.wire import WireError, pack, unpack
+
+from sie_cluster.messages.frames import FrameError, decode, encode
+from sie_core import __version__
+from sie_core.contracts import ModelInfo
+
+_TUPLES = frozenset({"inputs", "outputs", "profiles", "matryoshka_dims", "operations", "classes", "loras"})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One adapter process, at one moment."""
+
+    ready: bool
+    problem: str | None = None
+    """Why it is not ready, or not alive."""
+    models: Sequence[ModelInfo] = ()
+    version: str = __version__
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def encode_status(status: WorkerStatus) -> bytes:
+    """Write a status."""
+    head = {"ready": status.ready, "problem": status.problem, "version": status.version}
+    packed = [_packed(model) for model in status.models]
+    return encode(head, (b"".join((msgpack.Packer().pack_array_header(len(packed)), *packed)),))
+
+
+def decode_status(frame: bytes) -> WorkerStatus:
+    """Read a status; fields of models that a newer process knows are passed over.
+
+    Raises:
+        FrameError: It is none.
+    """
+    head, sections = decode(frame)
+    try:
+        told: Any = unpack(sections[0]) if sections else []
+        models = [_model(each) for each in told]
+    except (WireError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise FrameError(f"a status cannot be read ({type(error).__name__})") from None
+    return WorkerStatus(bool(head.get("ready")), head.get("problem"), models, str(head.get("version", "")))
+
+
+_known: dict[str, tuple[ModelInfo, bytes]] = {}
+"""What was last written of each model: little changes from one status to the next."""
+
+
+def _packed(model: ModelInfo) -> bytes:
+    before = _known.get(model.id)
+    if before is None or before[0] != model:
+        before = _known[model.id] = (model, pack(_told(model)))
+    return before[1]
+
+
+def _told(model: ModelInfo) -> dict[str, Any]:
+    told = asdict(model)
+    for each in fields(ModelInfo):
+        if each.default is not MISSING and told[each.name] == each.default:
+            del told[each.name]
+    return told
+
+
+def _model(told: Mapping[str, Any]) -> ModelInfo:
+    names = {each.name for each in fields(ModelInfo)} & set(told)
+    given: dict[str, Any] = {name: tuple(told[name]) if name in _TUPLES else told[name] for name in names}
+    return ModelInfo(**given)

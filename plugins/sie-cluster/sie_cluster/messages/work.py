@@ -1,0 +1,380 @@
+"""Work and its result: a slice of a request on its way to a worker, and the answer on its way back."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+
+import msgpack
+
+from sie_cluster.messages.frames import (
+    LARGE_BYTES,
+    FrameError,
+    Pieces,
+    decode,
+    encode,
+    encode_pieces,
+    read_head,
+    sections_of,
+    size_of,
+)
+from sie_cluster.settings import ClusterSettings
+from sie_core.contracts import Operation, Timing, Usage
+
+MOST_ITEMS = 32
+"""Items of one slice."""
+MOST_COUNT = 1 << 53
+MOST_RESULT_BYTES = 1 << 29
+"""Of one slice; a worker refuses to send a larger one."""
+WorkOperation = Operation | Literal["tokenize", "decode"]
+OPERATIONS: tuple[str, ...] = (*get_args(Operation), "tokenize", "decode")
+Head = TypeVar("Head", "WorkHead", "ResultHead")
+MOST_KNOWN_BYTES = 1024
+"""Of what items share, where its key is kept: most requests share the same few."""
+BATCH_BYTES_A_COST = 4
+"""About how many bytes a token has."""
+_TOKEN = re.compile(r"[*>\s]")
+
+
+class WorkHead(NamedTuple):
+    """What a sidecar reads of a slice."""
+
+    request_id: str
+    slice: int
+    """Which slice of the request, from 0."""
+    slices: int
+    attempt: int
+    """1 at first; a slice whose result was lost is sent again with the next."""
+    operation: WorkOperation
+    model: str
+    """As it is listed, profile included."""
+    key: bytes
+    """Equal for slices that may share a batch: a hash of model, operation and what their items share."""
+    first: int
+    """The index of its first item in the request."""
+    items: int
+    cost: int
+    """Bytes of its items: cheap to know, and in proportion to the tokens of one model's texts."""
+    reply: str
+    """The subject that waits for the result, the request's own: no two requests in flight have the same."""
+    client: str | None = None
+    """Whose request it is; see `InferenceRequest.client`."""
+    priority: str | None = None
+    left_s: float | None = None
+    """Seconds until nobody wants the answer, when it was sent."""
+    trace: str | None = None
+    """The `traceparent` of the request."""
+    alone: bool = False
+    """Whether it shares no batch: a process ended while it was at work."""
+    offer: Mapping[str, Any] | None = None
+    """Where the whole slice can be fetched, from `Offer.to_map`: it is larger than a message."""
+    config_epoch: int | None = None
+    """The epoch of the last change of the model's config that its gateway knows; None without a config service."""
+    sizes: tuple[int, ...] | None = None
+    """Bytes of each item, where they are many: the items are split by them, and not read."""
+    lora: str | None = None
+    """The LoRA adapter that is asked for."""
+    resource_pool: str = "default"
+    """The one whose workers may answer."""
+    profile: str = "any"
+    """The machine profile whose workers may answer."""
+
+    @property
+    def id(self) -> str:
+        """The message's id in the queue. Two clients may choose the same id of a request; replies differ."""
+        return f"{self.reply}.{self.slice}.{self.attempt}"
+
+
+class ResultHead(NamedTuple):
+    """What a gateway reads of a result before it takes the items."""
+
+    request_id: str
+    slice: int
+    attempt: int
+    items: int
+    error: Mapping[str, Any] | None = None
+    """From `error_to_map`; there are no items then."""
+    timing: Mapping[str, Any] | None = None
+    usage: Mapping[str, Any] | None = None
+    truncated: int = 0
+    lora: str | None = None
+    ignored_options: tuple[str, ...] = ()
+    query: Mapping[str, Any] | None = None
+    """Of `usage`, what a query took that all slices share."""
+    query_truncated: bool = False
+    sizes: tuple[int, ...] | None = None
+    """Bytes of each item, where they are many: the items are split by them, and not read."""
+    config: str | None = None
+    """See `InferenceReply.config`."""
+    worker: str | None = None
+    """The name of the worker."""
+    computed: str | None = None
+    """See `InferenceReply.computed`; None from a worker that does not say."""
+
+    def read_timing(self) -> Timing:
+        """Read the times."""
+        return Timing(**_known(Timing, self.timing))
+
+    def read_usage(self) -> Usage:
+        """Read the counts."""
+        return Usage(**_known(Usage, self.usage))
+
+    def read_query(self) -> Usage:
+        """Read those of the query."""
+        return Usage(**_known(Usage, self.query))
+
+
+_TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
+    WorkHead: {
+        **dict.fromkeys(("request_id", "operation", "model", "reply", "trace", "client", "priority"), (str,)),
+        **dict.fromkeys(("lora", "resource_pool", "profile"), (str,)),
+        **dict.fromkeys(("slice", "slices", "attempt", "first", "items", "cost", "config_epoch"), (int,)),
+        "key": (bytes,),
+        "left_s": (int, float),
+        "alone": (bool,),
+        "offer": (dict,),
+        "sizes": (list,),
+    },
+    ResultHead: {
+        **dict.fromkeys(("request_id", "lora", "config", "worker", "computed"), (str,)),
+        **dict.fromkeys(("slice", "attempt", "items", "truncated"), (int,)),
+        **dict.fromkeys(("error", "timing", "usage", "query"), (dict,)),
+        "query_truncated": (bool,),
+        **dict.fromkeys(("ignored_options", "sizes"), (list,)),
+    },
+}
+"""The types of a head's fields on the wire."""
+_NUMBERS = (int, float)
+_MISSING: Any = object()
+_DEFAULTS: Mapping[type, tuple[Any, ...]] = {
+    kind: tuple(kind._field_defaults.get(name, _MISSING) for name in kind._fields) for kind in (WorkHead, ResultHead)
+}
+_PLACES: Mapping[type, Mapping[str, tuple[int, tuple[type, ...]]]] = {
+    kind: {name: (place, _TYPES[kind][name]) for place, name in enumerate(kind._fields)}
+    for kind in (WorkHead, ResultHead)
+}
+"""Where a field stands in its head, and its types on the wire."""
+_OPTIONS = ResultHead._fields.index("ignored_options")
+_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (Timing, Usage)}
+_VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
+
+
+def work_key(model: str, operation: WorkOperation, shared: bytes) -> bytes:
+    """Give the 16 bytes that slices of one batch have in common."""
+    return (_known_key if len(shared) < MOST_KNOWN_BYTES else _new_key)(model, operation, shared)
+
+
+def _new_key(model: str, operation: WorkOperation, shared: bytes) -> bytes:
+    hashed = hashlib.blake2b(digest_size=16)
+    for part in (model.encode(), operation.encode(), shared):
+        hashed.update(len(part).to_bytes(8, "big") + part)
+    return hashed.digest()
+
+
+_known_key = lru_cache(maxsize=256)(_new_key)
+
+
+def encode_work(
+    head: WorkHead, shared: bytes, items: Sequence[bytes], query: bytes = b"", left_s: float | None = None
+) -> bytes:
+    """Write a slice in one piece; see `work_pieces`."""
+    return b"".join(work_pieces(head, shared, items, query, left_s))
+
+
+def work_pieces(
+    head: WorkHead, shared: bytes, items: Sequence[bytes], query: bytes = b"", left_s: float | None = None
+) -> Pieces:
+    """Write a slice: its head, what its items share, the query, and the items.
+
+    Args:
+        head: The head.
+        shared: What its items share.
+        items: The items.
+        query: The query; empty where there is none.
+        left_s: The head's, where it was made before.
+    """
+    told = _plain(head)
+    if left_s is not None:
+        told["left_s"] = left_s
+    if size_of(items) >= LARGE_BYTES:
+        told["sizes"] = list(map(len, items))
+    return encode_pieces(told, ((shared,), (query,), _array(items)))
+
+
+def encode_offered(head: WorkHead, left_s: float, offer: Mapping[str, Any]) -> bytes:
+    """Write the head of a slice that is to be fetched."""
+    return encode({**_plain(head), "left_s": left_s, "offer": dict(offer)}, (b"", b"", b""))
+
+
+def encode_result(head: ResultHead, items: Sequence[bytes] = ()) -> bytes:
+    """Write a result with the encoded items of a reply, in one piece."""
+    return b"".join(result_pieces(head, items))
+
+
+def result_pieces(head: ResultHead, items: Sequence[bytes] = ()) -> Pieces:
+    """Write a result with the encoded items of a reply."""
+    told = _plain(head)
+    if size_of(items) >= LARGE_BYTES:
+        told["sizes"] = list(map(len, items))
+    return encode_pieces(told, (_array(items),))
+
+
+def read_work_head(frame: bytes | memoryview) -> WorkHead:
+    """Read the head of a slice alone.
+
+    Raises:
+        FrameError: It is no slice, or breaks a bound.
+    """
+    head = _made(WorkHead, read_head(frame))
+    if not 1 <= head.items <= MOST_ITEMS:
+        raise FrameError(f"a slice of {head.items} items; it has 1 to {MOST_ITEMS}")
+    if not 0 <= head.slice < head.slices or head.attempt < 1 or head.first < 0 or head.cost < 0:
+        raise FrameError(f"slice {head.slice} of {head.slices}, attempt {head.attempt}, contradict each other")
+    if head.operation not in OPERATIONS:
+        raise FrameError(f"{str(head.operation)[:64]!r} is no operation")
+    return head
+
+
+def decode_work(frame: bytes | memoryview) -> tuple[WorkHead, memoryview, list[bytes], memoryview]:
+    """Read a slice: its head, what its items share, the items, and the query, empty where there is none.
+
+    Raises:
+        FrameError: It is no slice, or breaks a bound.
+    """
+    head = read_work_head(frame)
+    return head, *work_sections(frame, head)
+
+
+def work_sections(frame: bytes | memoryview, head: WorkHead) -> tuple[memoryview, list[bytes], memoryview]:
+    """Read the rest of a slice whose head was read: what its items share, the items, and the query.
+
+    Raises:
+        FrameError: It is no slice, or breaks a bound.
+    """
+    sections = sections_of(frame)
+    if len(sections) != 3:
+        raise FrameError(f"a slice has 3 sections, not {len(sections)}")
+    shared, query, items = sections
+    return shared, _split(items, head.sizes, head.items), query
+
+
+def decode_result(frame: bytes | memoryview) -> tuple[ResultHead, list[bytes]]:
+    """Read a result and its items.
+
+    Raises:
+        FrameError: It is no result, or breaks a bound.
+    """
+    return read_result(*decode(frame))
+
+
+def read_result(told: Mapping[str, Any], sections: Sequence[memoryview]) -> tuple[ResultHead, list[bytes]]:
+    """Read a result and its items from the map of its head and the sections of its frame.
+
+    Raises:
+        FrameError: It is no result, or breaks a bound.
+    """
+    head = _made(ResultHead, told)
+    if not 0 <= head.items <= MOST_ITEMS or (head.error is not None and head.items):
+        raise FrameError(f"a result of {head.items} items; it has up to {MOST_ITEMS}, and none beside an error")
+    if len(sections) != 1:
+        raise FrameError(f"a result has 1 section, not {len(sections)}")
+    for counts in (head.timing, head.usage, head.query):
+        if counts and not all(type(each) in _NUMBERS and 0 <= each <= MOST_COUNT for each in counts.values()):
+            raise FrameError("times and counts of a result are numbers from 0 on")
+    if not all(text.isprintable() for text in (head.lora or "", head.computed or "", *head.ignored_options)):
+        raise FrameError("names in a result hold control characters")
+    return head, _split(sections[0], head.sizes, head.items)
+
+
+def batch_bytes(settings: ClusterSettings) -> int:
+    """Give the bytes of items that make about a batch."""
+    return BATCH_BYTES_A_COST * settings.max_batch_cost
+
+
+def subject(*tokens: str) -> str:
+    """Join names into a subject: `/` is written `__`, `.` is `_dot_`, and `*`, `>` and blanks are `_`."""
+    return ".".join(_TOKEN.sub("_", token.replace("/", "__").replace(".", "_dot_")) for token in tokens)
+
+
+def _array(items: Sequence[bytes]) -> tuple[bytes, ...]:
+    return (_array_of(len(items)), *items) if items else ()
+
+
+@lru_cache(maxsize=MOST_ITEMS)
+def _array_of(count: int) -> bytes:
+    header: bytes = msgpack.Packer().pack_array_header(count)
+    return header
+
+
+def _split(section: memoryview, sizes: Sequence[int] | None, count: int) -> list[bytes]:
+    """Split an array of values, by their sizes where they are large; the parts are views of it then, no copies."""
+    if sizes is None:
+        return _parts(section, count)
+    header = _array_of(count)
+    if len(sizes) != count or not all(type(size) is int and size > 0 for size in sizes):
+        raise FrameError(f"the sizes of {count} items are not a number for each")
+    if section[: len(header)] != header or len(header) + sum(sizes) != len(section):
+        raise FrameError(f"the sizes of {count} items are not those of a section of {len(section)} bytes")
+    return [cast("bytes", section[start:stop]) for start, stop in pairwise(accumulate(sizes, initial=len(header)))]
+
+
+def _parts(section: memoryview, count: int) -> list[bytes]:
+    """Split an array of msgpack values without reading them."""
+    if not count:
+        if len(section):
+            raise FrameError(f"no items are announced, and there are {len(section)} bytes")
+        return []
+    unpacker = msgpack.Unpacker(max_buffer_size=len(section))
+    unpacker.feed(section)
+    try:
+        there = unpacker.read_array_header()
+        ends = [unpacker.tell()]
+        for _ in range(min(there, count)):
+            unpacker.skip()
+            ends.append(unpacker.tell())
+    except (ValueError, msgpack.UnpackException) as error:
+        raise FrameError(f"the items cannot be read ({type(error).__name__})") from None
+    if there != count:
+        raise FrameError(f"{count} items are announced, and {there} are there")
+    if ends[-1] != len(section):
+        raise FrameError(f"{len(section) - ends[-1]} bytes are left behind the items")
+    return [bytes(section[start:stop]) for start, stop in pairwise(ends)]
+
+
+def _plain(head: WorkHead | ResultHead) -> dict[str, Any]:
+    """Give the fields of a head that are not at their defaults."""
+    row = zip(head._fields, head, _DEFAULTS[type(head)], strict=True)
+    return {name: value for name, value, default in row if value is not default}
+
+
+def _made(kind: type[Head], told: Mapping[str, Any]) -> Head:
+    """Make a head of a map; fields that a newer peer knows are passed over, those it lacks are named."""
+    places, row = _PLACES[kind], list(_DEFAULTS[kind])
+    for name, value in told.items():
+        if (field := places.get(name)) is not None:
+            place, allowed = field
+            if type(value) not in allowed:
+                raise FrameError(f"{name!r} of the head is a {type(value).__name__}")
+            row[place] = value
+    if _MISSING in row:
+        missing = [name for name, value in zip(kind._fields, row, strict=True) if value is _MISSING]
+        raise FrameError(f"the head lacks {min(missing)!r}")
+    if kind is ResultHead:
+        row[_OPTIONS] = tuple(map(str, row[_OPTIONS]))
+    return kind._make(row)
+
+
+def _known(kind: type[Timing | Usage], told: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: told[name] for name in _NAMES[kind] if name in told} if told else {}
+
+
+def to_map(value: Timing | Usage) -> dict[str, Any]:
+    """Write times or counts for a result's head."""
+    kind = type(value)
+    return {name: each for name, each in zip(_NAMES[kind], _VALUES[kind](value), strict=True) if each is not None}

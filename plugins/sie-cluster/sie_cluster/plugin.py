@@ -1,0 +1,29 @@
+"""The plugin `cluster`: the settings of its programs, and the queue inside one process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sie_core.contracts import QueueTransportFactory
+from sie_core.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from sie_cluster.settings import ClusterSettings
+
+CONTRACT_VERSION = 1
+
+
+@hookimpl
+def sie_settings_models() -> list[type[ClusterSettings]]:
+    """Register the settings of gateways, workers and config services."""
+    from sie_cluster.settings import ClusterSettings
+
+    return [ClusterSettings]
+
+
+@hookimpl
+def sie_queue_transports() -> list[QueueTransportFactory]:
+    """Register the transport of `memory://` URLs."""
+    from sie_cluster.in_process_queue import in_process_transports
+
+    return in_process_transports()

@@ -1,0 +1,138 @@
+"""The way to the queue: the transport of `SIE_NATS_URL`, opened however long the broker is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from sie_cluster.settings import ClusterSettings
+from sie_core.contracts import ConnectionState, PluginError, QueueError, QueueSettings, QueueTransport
+from sie_core.plugins import PluginSet
+from sie_core.plugins.object_stores import url_scheme
+from sie_core.settings import SettingsError
+
+AGAIN_S = 1.0
+"""Between attempts to reach a broker that is away at the start."""
+
+log = logging.getLogger(__name__)
+
+QUEUE_AGAIN_S = 1.0
+"""Between looks for a queue that is not there yet."""
+
+Make = Callable[[], QueueTransport]
+
+
+def transport_maker(settings: ClusterSettings, plugins: PluginSet) -> Make:
+    """Find who makes transports of the broker's URL; connects to nothing.
+
+    Raises:
+        SettingsError: There is no URL.
+        PluginError: No plugin serves its scheme, or the settings cannot be used. No message holds the URL, which may
+            hold a password.
+    """
+    if settings.nats_url is None:
+        served = ", ".join(f"{each}://…" for each in sorted(plugins.queue_transports)) or "none"
+        raise SettingsError(f"SIE_NATS_URL is not set: the broker's URL; installed plugins serve: {served}.")
+    url = settings.nats_url.get_secret_value()
+    scheme = url_scheme(url)
+    factory = plugins.queue_transports.get(scheme)
+    if factory is None:
+        served = ", ".join(f"{each}://" for each in sorted(plugins.queue_transports)) or "none"
+        raise PluginError(
+            f"SIE_NATS_URL: no installed plugin serves {scheme}://; served are: {served}. Install one that registers a "
+            "queue transport for it."
+        )
+    options = settings.queue_options()
+
+    def make() -> QueueTransport:
+        try:
+            return factory.create(url, options)
+        except (ValueError, ImportError) as error:
+            raise PluginError(f"SIE_NATS_URL cannot be used: {error}") from error
+
+    make()
+    return make
+
+
+async def open_transport(make: Make, on_state: Callable[[ConnectionState], None]) -> QueueTransport:
+    """Open a transport, trying for as long as the broker is away.
+
+    Raises:
+        QueueError: `DENIED`: the broker refuses this user.
+    """
+    told = False
+    while True:
+        transport = make()
+        try:
+            await transport.open(on_state)
+        except QueueError as error:
+            if error.failure == "DENIED":
+                raise
+            if not told:
+                log.warning("%s; it is tried again until it answers", error)
+            told = True
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return transport
+
+
+async def declare_queues(make: Make, queues: Sequence[QueueSettings], stores: Sequence[str] = ()) -> None:
+    """Make queues and key-value stores, or change them to what is wanted, however long the broker is away.
+
+    Raises:
+        QueueError: `DENIED`: this user may not. `CONFIG`: what differs cannot be changed.
+    """
+    transport = await open_transport(make, lambda _: None)
+    try:
+        for queue in queues:
+            await _until_made(f"the queue {queue.name}", partial(transport.declare_queue, queue))
+        for store in stores:
+            await _until_made(f"the store {store}", partial(transport.key_value, store))
+    finally:
+        await transport.close()
+
+
+async def _until_made(what: str, make: Callable[[], Awaitable[object]]) -> None:
+    told = ""
+    while True:
+        try:
+            await make()
+        except QueueError as error:
+            if error.failure != "UNAVAILABLE":
+                raise
+            if str(error) != told:
+                told = str(error)
+                log.warning("%s is not made yet, and tried again: %s", what, told)
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return
+
+
+async def ensure_queue(transport: QueueTransport, queue: QueueSettings) -> None:
+    """Make a queue where there is none; where this user may not, wait until it is there.
+
+    A queue that is there stays as it is: the config service and `sie cluster queues` change queues, so that no process
+    with other settings shrinks one.
+    """
+    may_make, level = True, logging.WARNING
+    while True:
+        try:
+            if may_make:
+                await transport.declare_queue(queue, change=False)
+            else:
+                await transport.backlog(queue.name, queue.subjects[0])
+            return
+        except QueueError as error:
+            if error.failure == "DENIED" and may_make:
+                may_make = False
+                continue
+            if error.failure not in ("UNAVAILABLE", "NOT_FOUND"):
+                raise
+            log.log(
+                level, "the queue %s is not there yet (%s); where this user may not make it, `sie cluster queues` does",
+                queue.name, error,
+            )  # fmt: skip
+            level = logging.DEBUG
+        await asyncio.sleep(QUEUE_AGAIN_S)

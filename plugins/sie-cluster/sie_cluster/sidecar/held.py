@@ -1,0 +1,121 @@
+"""The slices that a sidecar holds: delivered, and not yet answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sie_cluster.messages.work import WorkHead
+from sie_cluster.queue.payloads.offers import Offer
+from sie_core.contracts import Delivery, Pull
+
+REMEMBERED = 4096
+MOST_SHARED = 2
+"""The last delivery of a slice at which it shares the adapter process with others."""
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 4.0
+"""Bounds of how long a slice stays at the queue that comes again and fails here."""
+
+
+@dataclass(slots=True, eq=False)
+class Slice:
+    """One of them."""
+
+    number: int
+    """Its number at the adapter process."""
+    head: WorkHead
+    delivery: Delivery
+    pull: Pull
+    frame: bytes = b""
+    """The slice; empty while it is fetched."""
+    sent: bool = False
+    """Whether the adapter process has it."""
+    loading: bool = False
+    """Whether it waits there for a load."""
+    credited: bool = False
+    """Whether its pull has its credit back already."""
+    offer: Offer | None = None
+    """Where its result can be fetched, if it is larger than a message."""
+    answered: bool = False
+    """Whether its result is there, and waits for the broker at most."""
+    since: float = field(default_factory=time.monotonic)
+    """When it was delivered."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether it shares the adapter process with no other.
+
+        Its gateway says so where an adapter process ended with it. A second delivery is mostly work that a worker gave
+        back as it drained; from the third on the slice may be what ends workers together with their sidecars.
+        """
+        return self.head.alone or self.delivery.attempt > MOST_SHARED
+
+
+@dataclass(slots=True)
+class Held:
+    """All of them, by number, and by the request they belong to."""
+
+    slices: dict[int, Slice] = field(default_factory=dict)
+    _of_request: dict[str, set[int]] = field(default_factory=dict)
+    _numbers: int = 0
+
+    def __len__(self) -> int:
+        return len(self.slices)
+
+    def __iter__(self) -> Iterator[Slice]:
+        return iter(list(self.slices.values()))
+
+    def add(self, head: WorkHead, delivery: Delivery, pull: Pull) -> Slice:
+        """Hold a slice."""
+        self._numbers += 1
+        frame = delivery.payload if head.offer is None else b""
+        held = self.slices[self._numbers] = Slice(self._numbers, head, delivery, pull, frame)
+        self._of_request.setdefault(head.reply, set()).add(held.number)
+        return held
+
+    def get(self, number: int) -> Slice | None:
+        """Find a slice."""
+        return self.slices.get(number)
+
+    def of_request(self, reply: str) -> list[Slice]:
+        """Find the slices of a request."""
+        return [self.slices[number] for number in self._of_request.get(reply, ())]
+
+    def holds(self, held: Slice) -> bool:
+        """Whether a slice is held still."""
+        return held.number in self.slices
+
+    def remove(self, held: Slice) -> bool:
+        """Hold a slice no more; False where it is not held."""
+        if self.slices.pop(held.number, None) is None:
+            return False
+        of_request = self._of_request[held.head.reply]
+        of_request.discard(held.number)
+        if not of_request:
+            del self._of_request[held.head.reply]
+        return True
+
+
+class Recent:
+    """A set of texts that remembers those added last."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, None] = {}
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._texts
+
+    def add(self, text: str) -> None:
+        """Remember a text, and the oldest no more where there are too many."""
+        self._texts[text] = None
+        if len(self._texts) > REMEMBERED:
+            del self._texts[next(iter(self._texts))]
+
+    def discard(self, text: str) -> None:
+        """Remember a text no more."""
+        self._texts.pop(text, None)
+
+
+def pause_s(attempt: int) -> float:
+    """Say when a slice that failed here is given to a worker again: at once at first, so that another takes it."""
+    return 0.0 if attempt == 1 else min(MOST_PAUSE_S, FIRST_PAUSE_S * 2 ** (attempt - 2))

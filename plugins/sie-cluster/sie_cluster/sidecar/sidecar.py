@@ -1,0 +1,259 @@
+"""The sidecar's work: from the queue to the adapter process, and its results to the gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.fleet.pools.assignments import ReadAssignments, ReadPools, no_pools
+from sie_cluster.messages.frames import FrameError, NewerFrame
+from sie_cluster.messages.health import WorkerReport
+from sie_cluster.messages.work import WorkHead
+from sie_cluster.queue.payloads.store import PayloadStore
+from sie_cluster.queue.subjects import cancel_subject, gateways_subject, is_inbox
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.adapter.configs import ConfigFeed
+from sie_cluster.sidecar.adapter.link import Link
+from sie_cluster.sidecar.held import Recent, pause_s
+from sie_cluster.sidecar.metrics import SidecarMetrics
+from sie_cluster.sidecar.queue.checking import checked_head
+from sie_cluster.sidecar.queue.gateways import Gateways, inbox_of
+from sie_cluster.sidecar.queue.heartbeat import Heartbeat
+from sie_cluster.sidecar.queue.placing import Placing
+from sie_cluster.sidecar.queue.pulling import Pulls
+from sie_cluster.sidecar.reporting import full_report, own_report
+from sie_cluster.sidecar.slices import Slices
+from sie_core.contracts import Delivery, Message, Pull, QueueTransport
+
+NEWER_S = 1.0
+"""Bounds from below the seconds until a message of a newer release is delivered again, perhaps to a newer worker."""
+HEARD_S = 0.05
+"""In which other workers tell what they pull, before the first work is taken."""
+
+log = logging.getLogger(__name__)
+
+
+class Sidecar:
+    """One of them; it is also the gate that `Drain` closes.
+
+    Args:
+        transport: Open.
+        settings: The settings in force.
+        worker: The name of this worker.
+        metrics: Counts.
+        store: Where payloads larger than a message go.
+        on_lack: Called when work comes for a config that the adapter process does not have yet.
+        read_pools: Reads the resource pools, one of which may have this worker.
+    """
+
+    def __init__(
+        self,
+        transport: QueueTransport,
+        settings: ClusterSettings,
+        worker: str,
+        metrics: SidecarMetrics,
+        store: PayloadStore | None = None,
+        on_lack: Callable[[], None] = lambda: None,
+        read_pools: ReadPools = no_pools,
+    ) -> None:
+        self._transport, self._settings, self._metrics = transport, settings, metrics
+        self._cancelled = Recent()
+        """The replies of cancelled requests: their slices may come later than the broadcast."""
+        self._open = True
+        self._inbox = ""
+        self._gateways = Gateways(transport, settings, self._fell_silent)
+        self.assignments = ReadAssignments(read_pools, lambda: self._moved())
+        self._resource_pool = partial(self.assignments.pool_of, worker)
+        self._own = own_report(settings, worker)
+        self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
+        self.slices = Slices(
+            transport, settings, metrics, lambda: self.link, store,
+            self._is_inbox, self._is_wanted, self._heartbeat.soon, on_lack,
+        )  # fmt: skip
+        self.workers = Workers(self._heard)
+        """All that are heard of, this one too."""
+        connections = settings.ipc_pool_size or settings.max_concurrent_batches
+        # An adapter process that stands still is noticed within the ack wait: after that its work is elsewhere.
+        missed_pings = settings.worker_readyz_stale_mult
+        ping_s = min(settings.worker_ping_interval_ms / 1000, settings.ack_wait_s / (missed_pings + 1))
+        self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
+        self.link = Link(
+            worker, settings.ipc_socket_path, connections, ping_s, missed_pings,
+            self._up, self._down, self.slices.answered,
+            self.slices.waits_for_load, self.slices.dispatch.queued,
+            self._connected, self._configured, self._told,
+            brings_configs=settings.config_service_url is not None,
+        )  # fmt: skip
+        self._placing = Placing(settings, worker, lambda: self.report(), self.workers, self.link.load)
+        self._pulls = Pulls(
+            transport, settings, self._delivered, self._placing, self.slices.of_pulls, self.slices.credit,
+            self._heartbeat.soon,
+        )  # fmt: skip
+        metrics.watch(lambda: len(self.slices), lambda: self.link.up)
+
+    @property
+    def in_flight(self) -> int:
+        """Slices held."""
+        return len(self.slices)
+
+    @property
+    def problem(self) -> str | None:
+        """Why no work is taken."""
+        if not self._open:
+            return "draining"
+        if self._transport.state != "connected":
+            return f"the connection to {self._transport.url} is {self._transport.state}"
+        return self.link.problem
+
+    def report(self) -> WorkerReport:
+        """Say of this worker what its heartbeats tell."""
+        link, up = self.link, self.link.up and self._open
+        own = replace(self._own, resource_pool=self._resource_pool())
+        return full_report(
+            own, self._settings, link.vitals, link.configs, self.slices.load, self._pulls.pulled, self._placing.behind,
+            up=up, draining=not self._open, held=len(self.slices), batches=self.slices.dispatch.batches_ahead,
+        )  # fmt: skip
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        inbox = await self._transport.inbox(lambda _: None)
+        self._inbox = inbox.subject
+        await self.assignments.look()
+        await self._pulls.open()
+        await self._transport.subscribe(cancel_subject(self._settings.pool), self._cancel)
+        await self._transport.subscribe(gateways_subject(self._settings.pool), self._gateways.heard)
+        await self.workers.hear(self._transport)
+        await asyncio.sleep(HEARD_S)
+        async with asyncio.TaskGroup() as tasks:
+            beside = (
+                self._pulls.look(),
+                self._mark(),
+                self._heartbeat.run(),
+                self._gateways.listen(),
+                self.assignments.run(),
+            )
+            for each in (self.link.run(), self.configs.run(), *beside):
+                tasks.create_task(each)
+
+    def close(self) -> None:
+        """Take no more; what was not begun goes back at once."""
+        self._open = False
+        self._heartbeat.soon()
+        self._pulls.stop()
+        self.slices.hand_back_waiting()
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Wait until all that is at work is answered; False if `timeout_s` passed first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._pulls.settled()
+                await self.slices.none_left()
+        except TimeoutError:
+            return False
+        return True
+
+    def abandon(self) -> int:
+        """Give back what is at work."""
+        return self.slices.hand_back_all()
+
+    async def end(self) -> None:
+        """Offer results no more: nobody would fetch them."""
+        await self.slices.end()
+
+    def _connected(self) -> None:
+        self.configs.begin()
+        self.link.pin(self.assignments.pins_of(self._own.worker))
+
+    def _moved(self) -> None:
+        """Serve another resource pool from now on; what was not begun for the former goes back."""
+        self.link.pin(self.assignments.pins_of(self._own.worker))
+        self._pulls.moved()
+        self.slices.hand_back_waiting(besides=self._resource_pool())
+        self._heartbeat.soon()
+
+    def _heard(self, before: WorkerReport | None, now: WorkerReport) -> None:
+        """Take a heartbeat; most tell nothing new, and what is pulled is decided from time to time in any case."""
+        if before is None or before.news != now.news:
+            self._pulls.place_soon()
+
+    def _told(self) -> None:
+        self._heartbeat.soon()
+        self._pulls.place_soon()
+
+    def _is_inbox(self, subject: str) -> bool:
+        return is_inbox(subject, self._inbox)
+
+    def _up(self) -> None:
+        self._heartbeat.soon()
+        if self._open:
+            self._pulls.take()
+
+    def _down(self, lost: bool) -> None:
+        self._heartbeat.soon()
+        self._pulls.stop()
+        self.slices.hand_back_waiting(failed=self.link.failed)
+        if lost:
+            self.slices.lost()
+        elif not self.link.answers:
+            self.slices.stood_still()
+
+    def _delivered(self, delivery: Delivery, pull: Pull) -> None:
+        self._metrics.pulled.inc()
+        if not (self.link.up and self._open):
+            self._metrics.ended("handed_back")
+            delivery.nak(pause_s(delivery.attempt) if self._open and self.link.failed else 0.0)
+            return
+        try:
+            head = checked_head(delivery, self._settings.pool, self._settings.bundle, self._inbox)
+        except NewerFrame as error:
+            log.warning("a message of the queue is left to a newer worker: %s", error)
+            self._metrics.ended("handed_back")
+            delivery.nak(max(NEWER_S, pause_s(delivery.attempt)))
+            return
+        except FrameError as error:
+            log.error("a message of the queue is dropped: %s", error)
+            self.slices.refuse(delivery, pull, "refused")
+            return
+        if head.resource_pool != self._resource_pool():
+            self._metrics.ended("handed_back")
+            delivery.nak()  # its pull is being closed
+            return
+        if (why := self._unwanted(head)) is not None:
+            self.slices.refuse(delivery, pull, why)
+            return
+        if head.model not in self.link.vitals.models:
+            self._heartbeat.soon()  # it will be loaded here
+        self.slices.take(head, delivery, pull)
+
+    def _unwanted(self, head: WorkHead) -> str | None:
+        """Say why nobody waits for a slice, where that is so."""
+        if head.reply in self._cancelled:
+            return "cancelled"
+        return "gateway_lost" if self._gateways.is_silent(head.reply) else None
+
+    def _is_wanted(self, reply: str) -> bool:
+        return reply not in self._cancelled and not self._gateways.is_silent(reply)
+
+    def _configured(self) -> None:
+        self.slices.forwarding.awaiting.reached(self.link.configs.epoch)
+        self._heartbeat.soon()
+
+    def _cancel(self, message: Message) -> None:
+        reply = message.payload.decode("utf-8", "replace")
+        if not self._is_inbox(reply):
+            log.warning("a request that is cancelled has no inbox of a gateway: %r", reply[:200])
+            return
+        self._cancelled.add(reply)
+        self.slices.cancel(reply)
+
+    def _fell_silent(self, inbox: str) -> None:
+        self.slices.cancel_where(lambda reply: inbox_of(reply) == inbox)
+
+    async def _mark(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.ack_wait_s / 3)
+            self.slices.mark()

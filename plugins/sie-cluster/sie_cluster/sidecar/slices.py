@@ -1,0 +1,246 @@
+"""The slices of a sidecar, from the queue to the adapter process, and until their results are sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from sie_cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
+from sie_cluster.messages.work import WorkHead, batch_bytes
+from sie_cluster.queue.payloads.fetching import Fetcher
+from sie_cluster.queue.payloads.holding import Holder
+from sie_cluster.queue.payloads.store import PayloadStore
+from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.adapter.forwarding import Forwarding
+from sie_cluster.sidecar.adapter.link import Link
+from sie_cluster.sidecar.held import Held, Slice, pause_s
+from sie_cluster.sidecar.load import Load
+from sie_cluster.sidecar.metrics import SidecarMetrics
+from sie_cluster.sidecar.queue.credit import Credit
+from sie_cluster.sidecar.queue.results import Results, word
+from sie_cluster.sidecar.reporting import most_cost
+from sie_core.concurrency.pacing import PACING
+from sie_core.contracts import Delivery, Pull, QueueTransport
+
+BULK_BYTES = 512 << 20
+"""Of results larger than a message that wait to be fetched."""
+
+log = logging.getLogger(__name__)
+
+
+class Slices:
+    """All that are held: taken, sent to the adapter process, answered, and acknowledged or handed back.
+
+    Args:
+        transport: Open.
+        settings: The settings in force.
+        metrics: Counts.
+        link: Gives the adapter process.
+        store: Where payloads larger than a message go.
+        is_inbox: Whether a subject is the inbox of a gateway.
+        is_wanted: Whether somebody may wait for the result that a reply takes.
+        on_saturated: Called when about as much is held as is taken at a time, or is no more.
+        on_lack: Called when work comes for a config that the adapter process does not have yet.
+    """
+
+    def __init__(
+        self,
+        transport: QueueTransport,
+        settings: ClusterSettings,
+        metrics: SidecarMetrics,
+        link: Callable[[], Link],
+        store: PayloadStore | None,
+        is_inbox: Callable[[str], bool],
+        is_wanted: Callable[[str], bool],
+        on_saturated: Callable[[], None],
+        on_lack: Callable[[], None],
+    ) -> None:
+        self._settings, self._metrics, self._link = settings, metrics, link
+        self._held = Held()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        holder = Holder(transport, BULK_BYTES, store, frames=settings.payload_frames)
+        self._results = Results(
+            transport, holder, lambda held: self.holds(held) and is_wanted(held.head.reply), self.drop
+        )
+        self.credit = Credit(settings, asyncio.get_running_loop().call_later)
+        self.load = Load(batch_bytes(settings), most_cost(settings), on_saturated)
+        self.forwarding = Forwarding(settings, link, Fetcher(transport, store), is_inbox, self, on_lack)
+        self.dispatch = self.forwarding.dispatch
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def of_pulls(self) -> Counter[Pull]:
+        """Count them by the pull that each came by."""
+        return Counter(held.pull for held in self._held)
+
+    def take(self, head: WorkHead, delivery: Delivery, pull: Pull) -> None:
+        """Hold a slice that was delivered, and have it answered."""
+        if delivery.attempt > 1 and self._is_held(head, delivery, pull):
+            return
+        self._idle.clear()
+        held = self._held.add(head, delivery, pull)
+        self.credit.take(pull, head.cost)
+        self.load.take(head)
+        if delivery.attempt >= self._settings.max_deliver:
+            log.error("%s was given to workers %d times; it is refused", head.id, delivery.attempt)
+            self.finish(held, word(head, GIVEN_TOO_OFTEN), "refused")
+        else:
+            self.forwarding.take(held)
+
+    def refuse(self, delivery: Delivery, pull: Pull, how: str) -> None:
+        """Acknowledge a delivery that is not to be answered, nor held."""
+        self._metrics.ended(how)
+        delivery.ack()
+        self.credit.give(pull, idle=not self._held)
+
+    def answered(self, number: int, frame: bytes) -> None:
+        """Take the result of a slice."""
+        held = self._held.get(number)
+        if held is not None and not held.answered:
+            self._metrics.items.inc(held.head.items)
+            if held.head.offer is None:
+                PACING.answered(len(held.delivery.payload) + len(frame))
+            self.credit.quantum.answered(time.monotonic() - held.since)
+            self.finish(held, frame, "answered")
+            self.dispatch.ended(held)
+
+    def waits_for_load(self, number: int, waits: bool) -> None:
+        """Let a slice that waits for a load hold up no other: neither here nor at the broker."""
+        held = self._held.get(number)
+        if held is None or not held.sent or held.answered or held.loading == waits:
+            return
+        self._give_credit(held)
+        self.dispatch.waits_for_load(held, waits)
+        self.load.waits_for_load(held.head, waits=waits)
+
+    def lost(self) -> None:
+        """Take that the adapter process has ended. What was at work runs alone next: it may have been the cause."""
+        at_work = [held for held in self._held if held.sent and not held.answered]
+        if at_work:
+            log.warning("the adapter process ended while %d slices were at work", len(at_work))
+        for held in at_work:
+            self.finish(held, word(held.head, WORKER_LOST), "lost")
+        self.dispatch.clear()
+
+    def stood_still(self) -> None:
+        """Take that the adapter process does not answer: others are given what it has, and it is not to begin it."""
+        at_work = [held for held in self._held if held.sent and not held.answered]
+        if at_work:
+            log.warning("the adapter process does not answer: %d slices go back to the queue", len(at_work))
+        self.hand_back(at_work, failed=True)
+        for held in at_work:
+            self._link().cancel(held.number)
+            self.dispatch.ended(held)
+
+    def cancel(self, reply: str) -> None:
+        """Hold no slice of a request that nobody waits for."""
+        self._cancel(self._held.of_request(reply), "cancelled")
+
+    def cancel_where(self, is_silent: Callable[[str], bool]) -> None:
+        """Hold no slice of gateways that are gone, as their replies tell."""
+        self._cancel([held for held in self._held if is_silent(held.head.reply)], "gateway_lost")
+
+    def hand_back_waiting(self, besides: str | None = None, *, failed: bool = False) -> None:
+        """Hand back what was not begun, besides that of a resource pool."""
+        waiting = [held for held in self._held if not held.sent and not held.answered]
+        self.hand_back([held for held in waiting if held.head.resource_pool != besides], failed=failed)
+
+    def hand_back_all(self) -> int:
+        """Hand back everything; return how many slices that were."""
+        left = list(self._held)
+        self.hand_back(left, failed=False)
+        return len(left)
+
+    def holds(self, held: Slice) -> bool:
+        """Whether a slice is held still."""
+        return self._held.holds(held)
+
+    def finish(self, held: Slice, frame: bytes, how: str) -> None:
+        """Send a result; the message is acknowledged behind it."""
+        self._metrics.ended(how)
+        self._uncount(held, answered=how == "answered")
+        held.answered = True
+        self._results.send(held, frame)
+
+    def drop(self, held: Slice, how: str | None = None) -> None:
+        """Acknowledge a slice, counted as ended somehow, and hold it no more."""
+        if how is not None:
+            self._metrics.ended(how)
+        if self._held.remove(held):
+            held.delivery.ack()
+            self._let_go(held)
+
+    def hand_back(self, slices: Sequence[Slice], *, failed: bool) -> None:
+        """Give slices back to the queue: at once, or where something failed here after a pause that grows."""
+        for held in slices:
+            if self._held.remove(held):
+                if not held.answered:
+                    self._metrics.ended("handed_back")
+                held.delivery.nak(pause_s(held.delivery.attempt) if failed else 0.0)
+                self._let_go(held)
+
+    def mark(self) -> None:
+        """Say of what is held that it is at work, so that nobody else is given it."""
+        for held in self._held:
+            held.delivery.in_progress()
+
+    async def none_left(self) -> None:
+        """Wait until nothing is held."""
+        await self._idle.wait()
+
+    async def end(self) -> None:
+        """Offer results no more: nobody would fetch them."""
+        self.forwarding.close()
+        await self._results.close()
+
+    def _is_held(self, head: WorkHead, delivery: Delivery, pull: Pull) -> bool:
+        """Whether a slice is held already: this process, or its adapter process, stood still beyond the ack wait."""
+        for held in self._held.of_request(head.reply):
+            if held.head.id == head.id:
+                if held.pull is pull:
+                    self.credit.give(pull, idle=False)
+                else:
+                    self._give_credit(held)
+                    held.credited = False
+                    self.credit.take(pull, head.cost)
+                held.delivery, held.pull = delivery, pull
+                return True
+        return False
+
+    def _let_go(self, held: Slice) -> None:
+        """Hold nothing of a slice that was removed from those held."""
+        self._uncount(held, answered=False)
+        self.forwarding.leave(held)
+        self._results.withdraw(held)
+        self._give_credit(held)
+        if not self._held:
+            self._idle.set()
+
+    def _uncount(self, held: Slice, *, answered: bool) -> None:
+        """Have a slice that waits no more for its answer count no more as load."""
+        if not held.answered:
+            if held.loading:
+                self.load.waits_for_load(held.head, waits=False)
+            self.load.leave(held.head, answered=answered)
+
+    def _give_credit(self, held: Slice) -> None:
+        if not held.credited:
+            held.credited = True
+            self.credit.give(held.pull, held.head.cost, idle=not self._held)
+
+    def _cancel(self, slices: Sequence[Slice], how: str) -> None:
+        """Hold slices no more that nobody waits for."""
+        for held in slices:
+            if held.answered:
+                if held.offer is not None:
+                    self.drop(held)
+                continue
+            self.drop(held, how)
+            if held.sent:
+                self._link().cancel(held.number)
+                self.dispatch.ended(held)

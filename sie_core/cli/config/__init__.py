@@ -1,3 +1,0 @@
-"""`sie config`: the config service."""
-
-from sie_core.cli.config.commands import command as command

@@ -1,1 +1,0 @@
-"""A cluster: gateways before a queue, workers behind it, and the messages between them."""

@@ -1,0 +1,59 @@
+"""Commands of `sie` that distributions bring, found without importing what they run.
+
+A distribution lists them in a module that imports nothing heavy, and names the list by an entry point of the group
+`sie.commands`:
+
+    [project.entry-points."sie.commands"]
+    cluster = "sie_cluster.commands:COMMANDS"
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "sie.commands"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of `sie`."""
+
+    name: str
+    """Its word after `sie`."""
+    help: str
+    """Its line in `sie --help`, a sentence."""
+    target: str
+    """`"module:name"` of its `click.Command`, imported when it is called."""
+
+
+def find_commands(own: Iterable[Command] = ()) -> dict[str, Command]:
+    """Find the commands of all installed distributions, by name.
+
+    Args:
+        own: Commands that no other may replace.
+
+    A list that cannot be read, and a command whose name is taken, are logged and left out.
+    """
+    found = {each.name: each for each in own}
+    for entry_point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        try:
+            brought = tuple(entry_point.load())
+            names = [each.name for each in brought]
+        except Exception as error:
+            log.warning("The commands of %s cannot be read (%s); they are left out", entry_point.value, error)
+            continue
+        for name, each in zip(names, brought, strict=True):
+            if found.setdefault(name, each) is not each:
+                log.warning(
+                    "%s brings the command %r, which %s has; it is left out",
+                    entry_point.value,
+                    name,
+                    found[name].target,
+                )
+    return found
