@@ -1,7 +1,7 @@
 """`python sampled.py OUT PROGRAM ARGUMENTS…`: runs a Python program and samples its threads until it ends.
 
-SIGUSR1 forgets what was seen before. OUT gets, for each thread, the CPU seconds that it used and how often each function was seen at the top of its stack. It
-is written again each second, so that a program that is killed leaves what was seen.
+OUT gets, for each thread, the CPU seconds that it used and how often each function was seen at the top of its stack. It
+is written again each second, so that a program that is killed leaves what was seen. SIGUSR1 starts the count again.
 """
 
 from __future__ import annotations
