@@ -19,6 +19,7 @@ from sie_pytorch.forward import (
 
 from sie_flash.attention import Rotation, VarlenAttention
 from sie_flash.folding import move_biases
+from sie_flash.graphs import Capture, Graphs
 from sie_flash.kernels import Kernel
 from sie_flash.layout import VarlenLayout, lay_out
 from sie_flash.products import FusedLinear, FusedUpProjection
@@ -77,14 +78,38 @@ class VarlenParts:
 class VarlenLoop(LayerLoop):
     """Runs the layers of a described model with attention by a kernel."""
 
-    def __init__(self, context: RunnerContext, kernel: Kernel) -> None:
+    def __init__(self, context: RunnerContext, kernel: Kernel, capture: Capture | None = None) -> None:
         """Take the weights of `context.model`.
+
+        Args:
+            context: What a runner is made of.
+            kernel: Attends.
+            capture: Records short passes; None launches each kernel of every pass.
 
         Raises:
             RunnerUnfitError: The model does not match its row, or the kernel does not support its heads.
         """
-        super().__init__(context, VarlenParts.on(context.device, context.dtype, kernel))
+        parts = VarlenParts.on(context.device, context.dtype, kernel)
+        super().__init__(context, parts)
         self._shifts = move_biases(self._layers)
+        self._graphs = None if capture is None else Graphs(self._run, kernel, parts.transfers, capture)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        cu_seqlens: torch.Tensor,
+        low_rank: LowRank | None = None,
+        key_lengths: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute the last hidden states, of a short batch by a graph; see `Runner.forward`."""
+        if self._graphs is not None and low_rank is None and key_lengths is None:
+            windows = tuple(self._stack.windows())
+            states = self._graphs(ids, positions, segment_ids, cu_seqlens, windows)
+            if states is not None:
+                return states
+        return super().forward(ids, positions, segment_ids, cu_seqlens, low_rank, key_lengths)
 
     def _embed(
         self,

@@ -7,8 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 from sie_pytorch.forward import DESCRIBED, DISENTANGLED, INTERFACE
 
-from sie_core.contracts import RunnerSpec
+from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
+from sie_flash.settings import CUDA_GRAPHS
 
 CONTRACT_VERSION = 1
 
@@ -52,6 +53,12 @@ def sie_runners() -> list[RunnerSpec]:
     if not _installed("flash-attn"):
         return [VARLEN_LOOP, TORCH_VARLEN]
     return [replace(VARLEN_LOOP, attention_backends=FLASH_ATTN.attention_backends), FLASH_ATTN, TORCH_VARLEN]
+
+
+@hookimpl
+def sie_settings() -> list[PluginSetting]:
+    """Register the setting that turns CUDA graphs on."""
+    return [CUDA_GRAPHS]
 
 
 def _installed(distribution: str) -> bool:

@@ -13,9 +13,11 @@ import torch
 from sie_pytorch.forward import PackedRunner, RunnerContext, RunnerUnfitError, Transfers
 
 from sie_core.contracts import ModelLoadError
+from sie_flash.graphs import CudaCapture
 from sie_flash.kernels import Kernel, flash_attn, torch_flash, torch_varlen
 from sie_flash.layout import lay_out
 from sie_flash.loop import VarlenLoop
+from sie_flash.settings import CUDA_GRAPHS
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,8 @@ class VarlenLoopRunner(VarlenLoop):
             ModelLoadError: `DEPENDENCY`: `flash_attention_2` was requested and the package cannot be imported.
             RunnerUnfitError: No kernel is there, or it does not serve this model or device.
         """
-        super().__init__(context, _best(context))
+        graphed = context.device.type == "cuda" and CUDA_GRAPHS.value() == "auto"
+        super().__init__(context, _best(context), CudaCapture(context.device) if graphed else None)
 
 
 def _best(context: RunnerContext) -> Kernel:

@@ -6,7 +6,9 @@ architectures.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,14 +70,26 @@ class LayerLoop:
         key_lengths: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
+        layout = self._parts.lay_out(cu_seqlens, key_lengths)
+        return self._run(ids, positions, segment_ids, layout, low_rank, preemption_point())
+
+    def _run(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        segment_ids: torch.Tensor | None,
+        layout: Any,
+        low_rank: LowRank | None = None,
+        point: Callable[[], None] | None = None,
+    ) -> torch.Tensor:
+        """Embed the tokens and run every layer; `point` is called between layers."""
         total, parts, stack = len(ids), self._parts, self._stack
         states, angles = self._embed(ids, positions, segment_ids, low_rank)
         beyond = parts.row_count(total) - total
         states = F.pad(states, (0, 0, 0, beyond)) if beyond else states
         inputs = states if self._first_norm is None else self._first_norm(states)
-        layout = parts.lay_out(cu_seqlens, key_lengths)
         rotations = [parts.rotation(stack, each) for each in angles]
-        windows, point = stack.windows(), preemption_point()
+        windows = stack.windows()
         lora: LoraDelta = _nothing
         for number, layer in enumerate(self._layers):
             if number and point is not None:
