@@ -140,8 +140,8 @@ def loops(run: Run) -> None:
 
 PARTS: Mapping[str, tuple[Callable[[Run], None], float]] = {
     "tests": (tests, 170.0),
-    "whole": (whole, 170.0),
-    "profile": (profile, 70.0),
+    "whole": (whole, 200.0),
+    "profile": (profile, 90.0),
     "loops": (loops, 80.0),
 }
 """Each part and the seconds that it may take; together they bound the whole run."""
