@@ -230,7 +230,12 @@ class Settings(BaseSettings):
         gt=0,
         le=100,
     )
-    max_batch_requests: int = _advanced(64, "A batch holds items of at most this many requests.", ge=1)
+    max_batch_requests: int | None = _advanced(
+        None,
+        "A batch holds items of at most this many requests. Unset, it is 64 on a CPU, and on a GPU its cost alone "
+        "bounds it.",
+        ge=1,
+    )
     max_batch_ms: float | None = _advanced(
         None,
         "A batch is predicted to run for at most this many milliseconds, or six times as long as an empty one if that "

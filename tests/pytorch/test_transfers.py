@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from sie_pytorch.forward.transfers import Transfers
+from sie_pytorch.forward.transfers import LEAST_BYTES, SLOTS, PinnedRing, Transfers
 
 CPU = Transfers(torch.device("cpu"))
 
@@ -29,3 +29,49 @@ def test_a_result_comes_back_as_float32_rows() -> None:
     rows = CPU.download(states[:, :2]).wait()
     assert rows.tolist() == [[0.0, 1.0], [3.0, 4.0]]
     assert rows.dtype == np.float32
+
+
+class Mark:
+    """An event of a device that reaches it when it is waited for, or when the test says so."""
+
+    def __init__(self) -> None:
+        self.reached, self.waits = True, 0
+
+    def record(self) -> None:
+        self.reached = False
+
+    def query(self) -> bool:
+        return self.reached
+
+    def synchronize(self) -> None:
+        self.reached, self.waits = True, self.waits + 1
+
+
+def test_a_pinned_buffer_is_filled_again_only_after_the_copy_from_it() -> None:
+    marks: list[Mark] = []
+    ring = PinnedRing(lambda size: torch.empty(size, dtype=torch.uint8), lambda: marks.append(Mark()) or marks[-1])
+    sent = [ring.send([np.full(3, number)], torch.device("cpu")) for number in range(SLOTS)]
+    assert [mark.waits for mark in marks] == [0] * SLOTS
+    marks[1].reached = True
+    sent += [ring.send([np.full(3, 100 + number)], torch.device("cpu")) for number in range(3)]
+    assert [mark.waits for mark in marks[:4]] == [1, 0, 1, 0]
+    assert [each[0].item() for each in sent] == [*range(SLOTS), 100, 101, 102]
+
+
+def test_a_ring_sends_every_dtype_and_shape_and_grows() -> None:
+    made: list[int] = []
+
+    def pinned(size: int) -> torch.Tensor:
+        made.append(size)
+        return torch.empty(size, dtype=torch.uint8)
+
+    ring = PinnedRing(pinned, Mark)
+    pictures = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    assert torch.equal(ring.send([pictures, pictures], CPU.device), torch.from_numpy(np.concatenate([pictures] * 2)))
+    flags = np.array([True, False, True])
+    assert torch.equal(ring.send([flags], CPU.device), torch.from_numpy(flags))
+    assert ring.send([np.empty(0, np.int32)], CPU.device).shape == (0,)
+    for _ in range(SLOTS):
+        large = np.arange(LEAST_BYTES, dtype=np.int64)
+        assert torch.equal(ring.send([large], CPU.device), torch.from_numpy(large))
+    assert max(made) == 16 * LEAST_BYTES

@@ -56,7 +56,7 @@ class Watched:
             "pool_name": settings.pool,
             "bundle": settings.bundle,
             "bundle_config_hash": self.config_hash() or "",
-            "max_batch_requests": settings.max_batch_requests,
+            "max_batch_requests": settings.max_batch_requests or settings.max_batch_cost,
             "timestamp": time.time(),
             "ready": self.ready(),
             "gpu_count": settings.gpu_count if settings.gpu_count is not None else len(gpus),

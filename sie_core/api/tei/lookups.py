@@ -32,7 +32,7 @@ class TeiInfo(BaseModel):
     max_concurrent_requests: int
     max_input_length: int | None = None
     max_batch_tokens: int
-    max_batch_requests: int
+    max_batch_requests: int | None = None
     max_client_batch_size: int = Field(examples=[MAX_EMBEDDING_INPUTS])
     auto_truncate: bool
     tokenization_workers: int | None = None

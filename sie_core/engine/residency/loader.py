@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from sie_core.cache import HeldWeights, WeightChain
 from sie_core.cache.choices import SERVED, kept_choices, served_setup
@@ -47,6 +48,8 @@ from sie_core.settings import Settings
 log = logging.getLogger(__name__)
 
 # The precision that is assumed of a LoRA adapter before its load: the widest that adapters keep their factors in.
+CPU_BATCH_REQUESTS: Final = 64
+"""Requests of a batch on a CPU, where one more text costs as much time as the one before."""
 LORA_PRECISION = "float32"
 # Expected seconds of an adapter's load, for the estimates of loads queued behind it.
 LORA_LOAD_S = 0.5
@@ -190,9 +193,12 @@ class Loader:
         run_s = None if run_ms is None else run_ms / 1000
         if run_s is None and self.device.kind == "cpu":
             run_s = self.timeouts.cpu_batch_s
+        most_cost = resolved.profile.max_batch_cost or self.settings.max_batch_cost
+        # A request costs at least one unit.
+        most_requests = CPU_BATCH_REQUESTS if self.device.kind == "cpu" else most_cost
         return BatchLimits(
-            max_cost=resolved.profile.max_batch_cost or self.settings.max_batch_cost,
-            max_requests=self.settings.max_batch_requests,
+            max_cost=most_cost,
+            max_requests=self.settings.max_batch_requests or most_requests,
             max_run_s=run_s,
             weight=resolved.config.weight,
         )

@@ -46,9 +46,8 @@ TRACED_PASSES = 10
 PRODUCT_SIZE = 8192
 SWITCHES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("as shipped", {}),
-    ("SIE_MAX_BATCH_REQUESTS=4096", {"SIE_MAX_BATCH_REQUESTS": "4096"}),
+    ("SIE_MAX_BATCH_REQUESTS=64", {"SIE_MAX_BATCH_REQUESTS": "64"}),
     ("SIE_CUDA_GRAPHS=auto", {"SIE_CUDA_GRAPHS": "auto"}),
-    ("both", {"SIE_MAX_BATCH_REQUESTS": "4096", "SIE_CUDA_GRAPHS": "auto"}),
 )
 """Settings that the rows of the whole server are measured with, and what to call them."""
 

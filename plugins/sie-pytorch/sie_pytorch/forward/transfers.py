@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from sie_core.contracts import device_errors
+
+SLOTS: Final = 8
+"""Pinned buffers of a ring: a batch sends at most three times, and two batches are launched ahead of the device."""
+LEAST_BYTES: Final = 1 << 16
+"""Bytes of a buffer, unless a batch needs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +49,80 @@ class HostCopy:
         return array.copy() if self.done is not None else array
 
 
+class Marker(Protocol):
+    """The part of `torch.cuda.Event` that a ring needs."""
+
+    def record(self) -> None:
+        """Mark the end of the work queued so far."""
+        ...
+
+    def query(self) -> bool:
+        """Whether the device has reached the mark."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until it has."""
+        ...
+
+
+class PinnedRing:
+    """Host buffers that a device copies from, used in turn; one is filled again once the copy from it is done.
+
+    Args:
+        pinned: Makes a uint8 buffer of so many bytes.
+        marker: Makes an event.
+    """
+
+    def __init__(self, pinned: Callable[[int], torch.Tensor], marker: Callable[[], Marker]) -> None:
+        self._pinned = pinned
+        self._buffers: list[torch.Tensor | None] = [None] * SLOTS
+        self._markers = [marker() for _ in range(SLOTS)]
+        self._turn = 0
+
+    def send(self, arrays: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:
+        """Begin to copy arrays of one dtype, joined along their first axis, to a device; later work there sees them."""
+        turn = self._turn
+        self._turn = (turn + 1) % SLOTS
+        size, buffer, marker = sum(array.nbytes for array in arrays), self._buffers[turn], self._markers[turn]
+        if buffer is None or len(buffer) < size:
+            # PyTorch's allocator of pinned memory gives the old one to nobody before the copy from it is done.
+            self._buffers[turn] = buffer = self._pinned(max(LEAST_BYTES, 1 << size.bit_length()))
+        elif not marker.query():
+            marker.synchronize()
+        dtype = torch.from_numpy(arrays[0][:0]).dtype
+        filled = buffer[:size].view(dtype).view(-1, *arrays[0].shape[1:])
+        np.concatenate(arrays, out=filled.numpy())
+        there = filled.to(device, non_blocking=True, copy=True)
+        marker.record()
+        return there
+
+
 class Transfers:
     """Copies to and from one device.
 
-    With CUDA they go through pinned memory, one stream per direction. So a batch's inputs arrive and the previous
-    results leave while the device computes. Elsewhere they are plain copies.
+    With CUDA they go through pinned memory: inputs in a batch's own stream, as they are small, and results in a second
+    one, so that they leave while the device computes on. Elsewhere they are plain copies.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         """The device of the copies."""
-        self._streams = (_stream(device), _stream(device)) if device.type == "cuda" else None
+        self._stream = _stream(device) if device.type == "cuda" else None
+        self._ring = PinnedRing(_pinned, torch.cuda.Event) if device.type == "cuda" else None
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
         """Copy arrays of one dtype to the device in one transfer; later computations there see them complete."""
-        joined = torch.from_numpy(np.concatenate(arrays))
-        if self._streams is None:
-            joined = joined.to(self.device)
+        if self._ring is None:
+            joined = torch.from_numpy(np.concatenate(arrays)).to(self.device)
         else:
-            pinned, computing = joined.pin_memory(), torch.cuda.current_stream(self.device)
-            with torch.cuda.stream(self._streams[0]):
-                joined = pinned.to(self.device, non_blocking=True)
-            computing.wait_stream(self._streams[0])
-            joined.record_stream(computing)
+            joined = self._ring.send(arrays, self.device)
         return list(torch.split(joined, [len(array) for array in arrays]))
 
     def download(self, result: torch.Tensor) -> HostCopy:
         """Begin to copy `result`, as it is once all work queued so far is done."""
-        if self._streams is None:
+        if self._stream is None:
             return HostCopy(result.cpu(), None)
-        stream = self._streams[1]
+        stream = self._stream
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
@@ -83,6 +132,10 @@ class Transfers:
             done.record(stream)
         result.record_stream(stream)
         return HostCopy(host, done)
+
+
+def _pinned(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:
