@@ -113,7 +113,7 @@ wheel-cpu: .venv/.kernels .hatch/auditwheel/.stamp ## sie-cpu as a manylinux whe
 # Locks want uv (`pip install uv`), images docker, podman or buildah.
 images: ARGS := $(or $(ARGS),default gliner images/gateway)
 images: .venv/.kernels ## images of the bundles, and of the gateway (ARGS="default")
-	$(BIN)/python -c 'from pathlib import Path; from sie_core.bundling.building import build_wheels; build_wheels(Path(), Path("dist/wheels"))'
+	$(BIN)/python -c 'from pathlib import Path; from sie_bundle.building import build_wheels; build_wheels(Path(), Path("dist/wheels"))'
 	set -e; for each in $(ARGS); do \
 	  $(BIN)/sie bundle lock $$each --platform cpu --wheels dist/wheels --out dist/bundles/$${each##*/}; \
 	  $(BIN)/sie bundle build $$each --locks dist/bundles/$${each##*/} $$([ $$each = images/gateway ] && echo --program gateway); \

@@ -16,11 +16,6 @@ from sie_core import __version__
 from sie_core.commands import Command, find_commands
 
 COMMANDS: Final = (
-    Command(
-        "bundle",
-        "Begin, check, lock, show and build bundles: what is installed together in one image.",
-        "sie_core.cli.bundle:command",
-    ),
     Command("cache", "List, pull, verify and remove the weights of the local cache.", "sie_core.cli.cache:command"),
     Command(
         "models", "List the models of the catalog and say which family serves each.", "sie_core.cli.models:command"
@@ -36,6 +31,7 @@ COMMANDS: Final = (
     ),
 )
 BROUGHT_BY: Final = {
+    "bundle": "sie-bundle",
     "cluster": "sie-cluster",
     "config": "sie-cluster",
     "gateway": "sie-cluster",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sie_bundle.cli import command
 
-from sie_core.cli.bundle import command
 from tests.bundling.wheels import make_ours, make_wheel
 
 HAS_UV = shutil.which("uv") is not None or importlib.util.find_spec("uv") is not None

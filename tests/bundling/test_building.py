@@ -6,11 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from sie_core.bundling.building import build_wheels, checkout
-from sie_core.bundling.errors import BundlingError
-from sie_core.bundling.locks.requirements import OURS
-from sie_core.bundling.locks.wheels import read_wheel, sha256_of
+from sie_bundle.building import build_wheels, checkout
+from sie_bundle.errors import BundlingError
+from sie_bundle.locks.requirements import OURS
+from sie_bundle.locks.wheels import read_wheel, sha256_of
 
 PROJECT = """\
 [build-system]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sie_bundle.cli import command
+from sie_bundle.images import context
+from sie_bundle.locks.lock import Lock, LockedPackage, LockedWheel, write_lock
+from sie_bundle.locks.wheels import read_wheel, sha256_of
 
-from sie_core.bundling.images import context
-from sie_core.bundling.locks.lock import Lock, LockedPackage, LockedWheel, write_lock
-from sie_core.bundling.locks.wheels import read_wheel, sha256_of
-from sie_core.cli.bundle import command
 from tests.bundling.wheels import make_wheel
 from tests.images.registry import registry
 

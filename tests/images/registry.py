@@ -6,9 +6,8 @@ import subprocess
 from functools import cache
 
 import pytest
-
-from sie_core.bundling.errors import ToolMissing
-from sie_core.bundling.tools import uv
+from sie_bundle.errors import ToolMissing
+from sie_bundle.tools import uv
 
 
 @cache

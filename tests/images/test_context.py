@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from sie_bundle.images.builders import find_builder
+from sie_bundle.images.plan import LARGE, layers_of
+from sie_bundle.locks.lock import Lock, LockedPackage, LockedWheel
 
-from sie_core.bundling.images.builders import find_builder
-from sie_core.bundling.images.plan import LARGE, layers_of
-from sie_core.bundling.locks.lock import Lock, LockedPackage, LockedWheel
 from sie_core.cache import LocalTier
 from sie_core.contracts import WeightRequest
 from tests.cache.conftest import hub

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from sie_core.bundling.images.inside import bytecode, pruning, records, sbom
+from sie_bundle.images.inside import bytecode, pruning, records, sbom
 
 INSIDE = Path(bytecode.__file__).parent
 SITE = "opt/sie/lib/python3.11/site-packages"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from sie_bundle.building import build_wheels
+from sie_bundle.cli import command
+from sie_bundle.locks.lock import read_lock
+from sie_bundle.locks.requirements import OURS
 
-from sie_core.bundling.building import build_wheels
-from sie_core.bundling.locks.lock import read_lock
-from sie_core.bundling.locks.requirements import OURS
-from sie_core.cli.bundle import command
 from tests.bundling.wheels import make_wheel
 
 pytestmark = [pytest.mark.usefixtures("registry"), pytest.mark.timeout(600)]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from sie_bundle.checks.check import Surroundings, check_bundle
+from sie_bundle.locks.solving import Sources
+from sie_bundle.locks.wheels import read_wheels
 
-from sie_core.bundling.checks.check import Surroundings, check_bundle
-from sie_core.bundling.locks.solving import Sources
-from sie_core.bundling.locks.wheels import read_wheels
 from sie_core.catalog.bundles.reading import BundleFile
 from sie_core.defaults import BUILTINS
 from sie_core.settings import Settings

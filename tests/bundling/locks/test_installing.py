@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sie_bundle.errors import BundlingError
+from sie_bundle.locks.installing import gather_wheels, install_lock
+from sie_bundle.locks.lock import Lock, LockedPackage, LockedWheel, read_lock, write_lock
+from sie_bundle.locks.wheels import read_wheel
 
-from sie_core.bundling.errors import BundlingError
-from sie_core.bundling.locks.installing import gather_wheels, install_lock
-from sie_core.bundling.locks.lock import Lock, LockedPackage, LockedWheel, read_lock, write_lock
-from sie_core.bundling.locks.wheels import read_wheel
 from tests.bundling.conftest import needs_uv
 from tests.bundling.wheels import make_wheel
 

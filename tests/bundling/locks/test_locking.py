@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from sie_bundle.locks.lock import read_lock
+from sie_bundle.locks.wheels import sha256_of
 
-from sie_core.bundling.locks.lock import read_lock
-from sie_core.bundling.locks.wheels import sha256_of
 from tests.bundling.conftest import needs_uv
 from tests.bundling.wheels import make_wheel, serve_index
 

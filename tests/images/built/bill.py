@@ -8,7 +8,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from sie_core.bundling.locks.lock import read_lock
+from sie_bundle.locks.lock import read_lock
 
 
 def check_bill(files: Path, beside: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from sie_bundle.building import build_wheels
 
-from sie_core.bundling.building import build_wheels
 from tests.cache import fake_hub
 from tests.clients.conftest import openai_clients, published_sdk
 from tests.gliner.library import library

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sie_core.bundling.images.plan import DATE
+from sie_bundle.images.plan import DATE
 
 BASE = "localhost/sie-test-base:bookworm"
 PACKAGES = "python3-minimal,libpython3-stdlib,libstdc++6,ca-certificates,netbase"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sie_bundle.images.builders import find_builder
+from sie_bundle.images.plan import DATE
+from sie_bundle.locks.lock import read_lock
 
-from sie_core.bundling.images.builders import find_builder
-from sie_core.bundling.images.plan import DATE
-from sie_core.bundling.locks.lock import read_lock
 from tests.images.built.bill import check_bill, leftovers
 from tests.images.built.programs import BUILDER, container, files_of, inspect
 from tests.images.built.tools import AGAIN, ROOT, build, check_size, compressed

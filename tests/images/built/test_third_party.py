@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sie_bundle.locks.requirements import OURS
 
-from sie_core.bundling.locks.requirements import OURS
 from tests.cache import fake_hub
 from tests.images.built.programs import BASE, BUILDER, RUNNER, inspect, layers, remove, run
 from tests.images.built.tools import ACME, ROOT, free_port, unpacked

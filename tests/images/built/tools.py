@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from click.testing import CliRunner
+from sie_bundle.cli import command as sie_bundle
+from sie_bundle.locks.lock import Lock, write_lock
 
-from sie_core.bundling.locks.lock import Lock, write_lock
-from sie_core.cli.bundle import command as sie_bundle
 from tests.images.built.programs import BASE, BUILDER, RUNNER, run
 from tests.images.conftest import locked
 
