@@ -54,7 +54,7 @@ class TokenSet:
 
 
 class Auth:
-    """Whether a caller of a server, gateway or worker may call: everybody, or only with a token.
+    """Whether a caller of a program may call: everybody, or only with a token.
 
     Args:
         tokens: Tokens of clients; without any, everybody may call.

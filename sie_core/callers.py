@@ -1,4 +1,4 @@
-"""Identifies the clients of a server or gateway, however many connections each opens."""
+"""Identifies the clients of a server, however many connections each opens."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -11,7 +12,7 @@ from starlette.exceptions import HTTPException
 from sie_core import __version__
 from sie_core.api.codings.replies import ANSWERS, LOOKUPS, CompressedReplies
 from sie_core.api.context import Api
-from sie_core.api.endpoint import fastapi_router
+from sie_core.api.endpoint import Endpoint, fastapi_router
 from sie_core.api.http import errors
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
@@ -42,6 +43,7 @@ def create_app(
     browsers: Browsers | None = None,
     pools: PoolLeases | None = None,
     admin: SecretStr | None = None,
+    routes: Sequence[Endpoint] = (),
 ) -> DirectApp:
     """Build the application.
 
@@ -56,6 +58,7 @@ def create_app(
             the names depend on the address that is listened on.
         pools: Leases workers; None where there are none to lease.
         admin: The token of who may change pools where clients need tokens.
+        routes: Further routes of this program.
 
     Raises:
         SettingsError: Clients need tokens, and there are none.
@@ -65,12 +68,12 @@ def create_app(
     registry = registry or CollectorRegistry()
     auth, callers = Auth.of(settings, admin), Callers.of(settings)
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools)
-    endpoints, http_metrics = served(api), HttpMetrics(api.registry)
-    routes, router = DirectRoutes(api, endpoints, BELOW), fastapi_router(api, endpoints)
-    answers = CompressedReplies(routes, api.body_threads, ANSWERS)
+    endpoints, http_metrics = served(api, routes), HttpMetrics(api.registry)
+    direct_routes, router = DirectRoutes(api, endpoints, BELOW), fastapi_router(api, endpoints)
+    answers = CompressedReplies(direct_routes, api.body_threads, ANSWERS)
     direct = RequestMiddleware(answers, api, http_metrics, is_inference)
     app = DirectApp(
-        routes,
+        direct_routes,
         direct,
         title="SIE",
         version=__version__,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from sie_core.api.cohere import embed
-from sie_core.api.configs import routes as configs
-from sie_core.api.configs.fleet import FleetConfigs
 from sie_core.api.context import Api
 from sie_core.api.endpoint import Endpoint
 from sie_core.api.http.envelopes import CONFIGS_PREFIX, TEI_PREFIX, Dialect
@@ -67,7 +66,6 @@ OpenAI's clients know many paths below `/v1/` that this server has not.
 """
 
 
-def served(api: Api) -> tuple[Endpoint, ...]:
-    """List the routes of one server: a gateway has some more."""
-    fleet = configs.ENDPOINTS if isinstance(api.backend, FleetConfigs) else ()
-    return (*DOCUMENTED, *fleet, *(pools.NO_POOLS if api.pools is None else pools.ENDPOINTS))
+def served(api: Api, more: Sequence[Endpoint] = ()) -> tuple[Endpoint, ...]:
+    """List the routes of one server, `more` of its own among them."""
+    return (*DOCUMENTED, *more, *(pools.NO_POOLS if api.pools is None else pools.ENDPOINTS))

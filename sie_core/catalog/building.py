@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from sie_core.cache import cache_folder
 from sie_core.cache.hub.tier import is_offline
@@ -20,7 +21,6 @@ from sie_core.catalog.cards import holds_model, read_card
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import Catalog, Problem, listed_id, make_catalog
-from sie_core.catalog.sources.export import Export
 from sie_core.catalog.sources.folder import ConfigFile, ModelsFolder
 from sie_core.catalog.sources.from_weights import cached_models, packaged_models, undescribed, weights_config
 from sie_core.catalog.sources.hub_models import is_hub_id
@@ -32,6 +32,23 @@ from sie_core.plugins.object_stores import open_store
 from sie_core.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
+
+
+class Export(Protocol):
+    """The configs of a config service at one epoch."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+        ...
+
+    def files(self, known: Mapping[str, ModelConfig]) -> Sequence[ConfigFile]:
+        """List the configs by their ids; `read` of one raises `ConfigError` if a field is wrong.
+
+        Args:
+            known: Configs of an earlier export by id; unchanged ones are not checked again.
+        """
+        ...
 
 
 def open_folder(settings: Settings, plugins: PluginSet) -> ModelsFolder:

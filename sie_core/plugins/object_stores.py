@@ -18,7 +18,7 @@ from sie_core.contracts import (
     StoredObject,
     VersionedObject,
 )
-from sie_core.stores.folder import FolderStore
+from sie_core.folder_store import FolderStore
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from sie_bundle.bundles.hashes import bundle_config_hash
+from sie_bundle.bundles.reading import read_whole
 from sie_bundle.locks.lock import Lock, LockedPackage, LockedWheel, write_lock
 from sie_bundle.locks.tree import draw_tree
 
 from sie_core.catalog import build_catalog
-from sie_core.catalog.bundles.hashes import bundle_config_hash
-from sie_core.catalog.bundles.reading import read_whole
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings

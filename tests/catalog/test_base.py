@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from sie_cluster.messages.export import exported_content
+
 from sie_core.catalog import build_base
-from sie_core.catalog.sources.export import exported_content
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
 from tests.catalog.test_building import cached_snapshot

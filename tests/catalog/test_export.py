@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from sie_cluster.messages.export import Export, read_export
 
 from sie_core.catalog import Catalog, ConfigError, build_catalog, require_one_source
-from sie_core.catalog.sources.export import Export, read_export
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings, SettingsError

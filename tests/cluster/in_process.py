@@ -12,6 +12,8 @@ from typing import Any
 
 import httpx
 from pydantic import SecretStr
+from sie_bundle.bundles.registry import Registry, make_registry
+from sie_cluster.configs_api.routes import ENDPOINTS
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.fleet.pools.reading import pools_reader
 from sie_cluster.gateway.backend import QueueBackend
@@ -22,6 +24,7 @@ from sie_cluster.gateway.pools.keeping import PoolKeeper
 from sie_cluster.gateway.pools.leasing import Leasing
 from sie_cluster.gateway.routing import Router, own_registry
 from sie_cluster.ipc.listening import listen_on
+from sie_cluster.messages.export import Export
 from sie_cluster.messages.health import WorkerReport, encode_beat, encode_vitals
 from sie_cluster.messages.status import WorkerStatus, encode_status
 from sie_cluster.messages.work import batch_bytes
@@ -37,8 +40,6 @@ from sie_cluster.worker.vitals import vitals_of
 
 from sie_core.api import create_app
 from sie_core.catalog import build_catalog
-from sie_core.catalog.bundles.registry import Registry, make_registry
-from sie_core.catalog.sources.export import Export
 from sie_core.contracts import Message, QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
@@ -169,6 +170,7 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
                             places_requests=each is backend,
                             pools=pools if each is backend else None,
                             admin=settings.admin_token,
+                            routes=ENDPOINTS if each is backend else (),
                         ),
                         raise_app_exceptions=False,
                     ),

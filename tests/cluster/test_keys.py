@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from sie_bundle.bundles.registry import Registry, registry_of_one_bundle
 from sie_cluster.fleet.placement.keys import key_of
 from sie_cluster.gateway.keys import Keys
 from sie_cluster.gateway.routing import Router
 from sie_cluster.queue.subjects import BUCKETS, KEY_IDLE_S, SHARED_KEYS, is_shared, shared_subject, work_subject
 
-from sie_core.catalog.bundles.registry import Registry, registry_of_one_bundle
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
 

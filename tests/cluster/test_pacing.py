@@ -18,7 +18,7 @@ from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.store import PayloadStore
 
 from sie_core.concurrency.pacing import BYTES_S, GIVES_WAY_S, LARGE_BYTES, LATE_S, Pacing
-from sie_core.stores.folder import FolderStore
+from sie_core.folder_store import FolderStore
 from tests.engine.virtual_time import VirtualTimeLoop
 
 PAYLOAD = bytes(range(256)) * (64 << 10)

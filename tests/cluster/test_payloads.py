@@ -21,8 +21,8 @@ from sie_cluster.queue.payloads.store import PayloadStore, open_payload_store
 from sie_cluster.settings import ClusterSettings
 
 from sie_core.contracts import Message, PluginError, QueueError, QueueTransport
+from sie_core.folder_store import FolderStore
 from sie_core.plugins import PluginSet
-from sie_core.stores.folder import FolderStore
 
 MOST = 1 << 24
 SIZES = [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 9 * FRAME_BYTES + 7]

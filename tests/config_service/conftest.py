@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sie_bundle.bundles.placement import Placement
+from sie_bundle.bundles.reading import Bundle
 from sie_cluster.config_service.results import Change
 from sie_cluster.config_service.service import ConfigService
 
-from sie_core.catalog.bundles.placement import Placement
-from sie_core.catalog.bundles.reading import Bundle
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import Catalog, make_catalog
 from sie_core.contracts import InferenceError, ModelFamily, ObjectStore
+from sie_core.folder_store import FolderStore
 from sie_core.plugins import PluginReport, PluginSet
-from sie_core.stores.folder import FolderStore
 
 LASTS_S = 5.0
 

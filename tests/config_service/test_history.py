@@ -15,11 +15,11 @@ from sie_cluster.config_service.history import history
 from sie_cluster.config_service.history.history import StoreDamaged
 from sie_cluster.config_service.history.records import Commit, StoredModel
 from sie_cluster.config_service.leading import LOOKS
+from sie_cluster.config_service.lease import LeaseDamaged
 from sie_cluster.config_service.service import ConfigService
 
 from sie_core.contracts import ObjectStoreError, VersionedObject
-from sie_core.stores.folder import FolderStore
-from sie_core.stores.lease import LeaseDamaged
+from sie_core.folder_store import FolderStore
 from tests.config_service.conftest import Start, Told, error_of, post
 from tests.config_service.crashes.processes import until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 
 from sie_core.contracts import InferenceError
-from sie_core.stores.folder import FolderStore
+from sie_core.folder_store import FolderStore
 from tests.config_service.conftest import Start, Told, post, profile
 
 WRITERS = 200

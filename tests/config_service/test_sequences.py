@@ -13,12 +13,12 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sie_cluster.config_service.history import history
+from sie_cluster.config_service.lease import LONGEST_S
 from sie_cluster.config_service.results import Answer
 from sie_cluster.config_service.service import ConfigService
 
 from sie_core.contracts import InferenceError
-from sie_core.stores.folder import FolderStore
-from sie_core.stores.lease import LONGEST_S
+from sie_core.folder_store import FolderStore
 from tests.config_service.conftest import SHIPPED, base, placement, post, profile, refused
 
 IDS = st.sampled_from(["org/a", "org/shipped"])

@@ -8,7 +8,7 @@ from sie_cluster.config_service import held
 from sie_cluster.config_service.service import ConfigService
 from sie_cluster.config_service.writing import plans
 
-from sie_core.stores.folder import FolderStore
+from sie_core.folder_store import FolderStore
 from tests.config_service.conftest import SHIPPED, Start, Told, base, error_of, post, profile, refused
 
 NUMBER = post("org/a", {"default": profile(adapter_options={"runtime": {"n": 1234}})})

@@ -27,7 +27,7 @@ from sie_cluster.config_service.service import ConfigService
 from sie_core.api import Gate
 from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.contracts import InferenceError
-from sie_core.stores.folder import FolderStore
+from sie_core.folder_store import FolderStore
 from tests.config_service.api.serving import TINY, placement
 from tests.config_service.program.conftest import TOKENS, config_server
 

@@ -20,12 +20,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from sie_bundle.bundles.reading import BundleFile
 from sie_bundle.images.containerfile import CACHE
 from sie_bundle.images.plan import Image
 
 from sie_core import __version__
 from sie_core.catalog import build_catalog, choose_family
-from sie_core.catalog.bundles.reading import BundleFile
 from sie_core.catalog.info import declared_operations
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from sie_bundle.bundles.reading import read_bundles
 from sie_bundle.images.containerfile import CACHE, PYTHON, SHARE, USER
 
-from sie_core.catalog.bundles.reading import read_bundles
 from sie_core.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sie_bundle.bundles.names import FILE, NAME
+from sie_bundle.bundles.reading import BundleFile, shipped_bundles
 from sie_bundle.errors import BundlingError
-from sie_core.catalog.bundles.names import FILE, NAME
-from sie_core.catalog.bundles.reading import BundleFile, shipped_bundles
 from sie_core.catalog.wording import did_you_mean, short
 
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from sie_bundle.bundles.names import FILE, NAME
+from sie_bundle.bundles.reading import BundleError, BundleFile, shipped_bundles
 from sie_bundle.errors import BundlingError
-from sie_core.catalog.bundles.names import FILE, NAME
-from sie_core.catalog.bundles.reading import BundleError, BundleFile, shipped_bundles
 from sie_core.catalog.wording import short
 
 _TEXT = """\

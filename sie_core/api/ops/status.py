@@ -1,4 +1,4 @@
-"""`/ws/status`: the state of a server or of a worker's adapter process, sent five times a second over a WebSocket."""
+"""`/ws/status`: the state of a server or of a worker, sent five times a second over a WebSocket."""
 
 from __future__ import annotations
 

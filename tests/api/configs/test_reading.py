@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sie_bundle.bundles.placement import BundleView
+from sie_bundle.bundles.registry import Registry, make_registry
+from sie_cluster.configs_api import reading
 
-from sie_core.api.configs import reading
-from sie_core.catalog.bundles.placement import BundleView
-from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.configs.reading import config_of, parse_config
 from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.contracts import InferenceError

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from sie_bundle.bundles.reading import BundleFile
 from sie_bundle.checks.check import Surroundings, check_bundle
 from sie_bundle.locks.solving import Sources
 from sie_bundle.locks.wheels import read_wheels
 
-from sie_core.catalog.bundles.reading import BundleFile
 from sie_core.defaults import BUILTINS
 from sie_core.settings import Settings
 from tests.bundling.checks.plugins import COMMIT

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sie_bundle.bundles.changing import changed_registry
+from sie_bundle.bundles.placement import BundleView
+from sie_bundle.bundles.registry import Registry, make_registry
 
-from sie_core.catalog.bundles.changing import changed_registry
-from sie_core.catalog.bundles.placement import BundleView
-from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import Problem, make_catalog
 from sie_core.contracts import ModelConfig, ResolvedModel

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from sie_bundle.bundles.hashes import bundle_config_hash, bundles_hash, config_hashes_hash
+from sie_bundle.bundles.placement import BundleView
 
 from sie_core.catalog import parse_config
-from sie_core.catalog.bundles.hashes import bundle_config_hash, bundles_hash, config_hashes_hash
-from sie_core.catalog.bundles.placement import BundleView
 from sie_core.contracts import ModelConfig
 
 TINY = """

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sie_bundle.bundles.placement import BundleView, Placement
+from sie_bundle.bundles.reading import Bundle, read_bundles, shipped_bundles
+from sie_bundle.bundles.registry import make_registry
 
 from sie_core.catalog import build_catalog, families
-from sie_core.catalog.bundles.placement import BundleView, Placement
-from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
-from sie_core.catalog.bundles.registry import make_registry
 from sie_core.catalog.configs.snapshot import profiles_of
 from sie_core.contracts import (
     Claim,
@@ -266,9 +266,9 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 
 from sie_core.catalog import build_catalog
-from sie_core.catalog.bundles.placement import Placement
-from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
-from sie_core.catalog.bundles.registry import make_registry
+from sie_bundle.bundles.placement import Placement
+from sie_bundle.bundles.reading import read_bundles, shipped_bundles
+from sie_bundle.bundles.registry import make_registry
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings

@@ -7,8 +7,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-
-from sie_core.catalog.bundles.reading import (
+from sie_bundle.bundles.reading import (
     Bundle,
     BundleError,
     read_bundle,

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sie_bundle.bundles.hashes import bundle_config_hash
+from sie_bundle.bundles.placement import BundleView, Placement
+from sie_bundle.bundles.reading import Bundle, read_bundles, shipped_bundles
+from sie_bundle.bundles.registry import Registry, make_registry
+from sie_cluster.messages.export import read_export, write_export
 
 from sie_core.catalog import build_catalog
-from sie_core.catalog.bundles.hashes import bundle_config_hash
-from sie_core.catalog.bundles.placement import BundleView, Placement
-from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
-from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
-from sie_core.catalog.sources.export import read_export, write_export
 from sie_core.contracts import InferenceError, InvalidInput, ModelConfig, ResolvedModel
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from sie_bundle.bundles.reading import shipped_bundles
 
-from sie_core.catalog.bundles.reading import shipped_bundles
 from tests.conftest import Server, run_cluster
 from tests.gliner.library import library
 from tests.pytorch.heads.bge_m3 import save_bge_m3

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sie_bundle.bundles.placement import BundleView
+from sie_bundle.bundles.registry import Registry, make_registry, registry_of_one_bundle
 from sie_cluster.gateway.capacity.profiles import Profiles
 from sie_cluster.gateway.routing import Router
 from sie_cluster.in_process_queue import in_process_transports
@@ -14,8 +16,6 @@ from sie_cluster.queue.subjects import needed_subject, work_queue, work_subject
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.queue.pulling import Pulls
 
-from sie_core.catalog.bundles.placement import BundleView
-from sie_core.catalog.bundles.registry import Registry, make_registry, registry_of_one_bundle
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.contracts import Delivery, InferenceError, Work

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
+from sie_bundle.bundles.registry import Registry
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.queue.broker import transport_maker
 from sie_cluster.settings import ClusterSettings
 
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.contracts import QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover

@@ -13,6 +13,7 @@ import httpx
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.configs.snapshot import write_snapshot
+from sie_cluster.configs_api.routes import ENDPOINTS
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.gateway.backend import QueueBackend
 from sie_cluster.gateway.flights.dispatcher import Dispatcher
@@ -75,7 +76,7 @@ async def gateway(settings: ClusterSettings, snapshot: bytes | None = None) -> A
     router = Router(settings.pool)
     follower = Follower(settings, plugins, FollowerMetrics(metrics.registry), lambda registry: backend.follow(registry))
     backend = QueueBackend(dispatcher, workers, plugins, router, 5.0, follower)
-    app = create_app(backend, settings, registry=metrics.registry)
+    app = create_app(backend, settings, registry=metrics.registry, routes=ENDPOINTS)
     work = asyncio.create_task(follower.run())
     await dispatcher.open()
     await workers.hear(dispatcher.transport, statuses=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sie_core.catalog.bundles.placement import BundleView
-from sie_core.catalog.bundles.registry import Registry, make_registry
+from sie_bundle.bundles.placement import BundleView
+from sie_bundle.bundles.registry import Registry, make_registry
+
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.contracts import ResolvedModel

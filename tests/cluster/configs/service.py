@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from sie_bundle.bundles.registry import Registry
 from sie_cluster.configs.delta import write_deltas
+from sie_cluster.messages.export import write_export
 
-from sie_core.catalog.bundles.registry import Registry
-from sie_core.catalog.sources.export import write_export
 from sie_core.contracts import QueueTransport
 from tests.cluster.configs.registries import BUNDLES, registry_of, text_of
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from sie_bundle.bundles.registry import make_registry
 from sie_cluster.configs.delta import LARGEST_TOLD, MOST_BYTES, RefusedDelta, is_trusted, read_delta, write_deltas
 from sie_cluster.queue.subjects import ALL_MODELS
 
-from sie_core.catalog.bundles.registry import make_registry
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
 from tests.cluster.configs.registries import BUNDLES, bundles_of, registry_of, text_of

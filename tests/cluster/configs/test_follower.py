@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sie_bundle.bundles.placement import BundleView
 
-from sie_core.catalog.bundles.placement import BundleView
 from sie_core.contracts import InferenceError
 from tests.cluster.configs.conftest import connected, following, settings_of
 from tests.cluster.configs.registries import text_of

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import psutil
 import pytest
+from sie_bundle.bundles.changing import changed_registry
 from sie_cluster.configs.applying import Held, apply_delta, apply_export
 from sie_cluster.configs.delta import Delta, read_delta, write_deltas
 from sie_cluster.settings import ClusterSettings
 
-from sie_core.catalog.bundles.changing import changed_registry
 from sie_core.catalog.configs import reading
 from sie_core.catalog.configs.reading import config_of
 from sie_core.defaults import BUILTINS

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from sie_bundle.bundles.reading import read_bundles, shipped_bundles
 from sie_cluster.ipc.listening import listen_on
 from sie_cluster.local.bundles import local_bundles
 from sie_cluster.local.programs import describe_programs
 from sie_cluster.local.up import run_cluster
 from sie_cluster.settings import ClusterSettings
 
-from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
 from sie_core.contracts import PluginError
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover

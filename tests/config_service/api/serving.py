@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from sie_bundle.bundles.placement import Placement
+from sie_bundle.bundles.reading import Bundle, read_bundles, shipped_bundles
 from sie_cluster.config_service.api.app import create_app
 from sie_cluster.config_service.api.context import ConfigApi
 from sie_cluster.config_service.api.tokens import Tokens
@@ -20,13 +22,11 @@ from sie_cluster.config_service.service import ConfigService
 from sie_cluster.settings import ClusterSettings
 
 from sie_core.api import Gate
-from sie_core.catalog.bundles.placement import Placement
-from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.defaults import BUILTINS
+from sie_core.folder_store import FolderStore
 from sie_core.plugins import PluginSet, discover
-from sie_core.stores.folder import FolderStore
 
 BASE = "sie_id: acme/base\nhf_id: acme/base\nprofiles: {default: {adapter_path: fake}, q: {extends: default}}\n"
 TINY = {

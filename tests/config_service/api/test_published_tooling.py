@@ -6,8 +6,8 @@ import json
 
 import pytest
 import yaml
+from sie_bundle.bundles.hashes import bundle_config_hash
 
-from sie_core.catalog.bundles.hashes import bundle_config_hash
 from tests.config_service.api.serving import BASE, TINY, Served
 
 YAML = yaml.safe_dump(TINY, sort_keys=False)

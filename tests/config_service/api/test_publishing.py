@@ -16,11 +16,11 @@ from sie_cluster.config_service import publisher as publishing
 from sie_cluster.config_service.publisher import Publisher
 from sie_cluster.configs.delta import read_delta
 from sie_cluster.configs.snapshot import read_snapshot
+from sie_cluster.messages.export import read_export
 from sie_cluster.queue.broker import transport_maker
 from sie_cluster.queue.subjects import ALL_MODELS, EVERY_CONFIG, config_subject, dead_queue, work_queue
 from sie_cluster.settings import ClusterSettings
 
-from sie_core.catalog.sources.export import read_export
 from sie_core.contracts import Message, QueueError, QueueFailure, QueueTransport
 from tests.config_service.api.serving import TINY, Served, plugins, serving
 

@@ -24,7 +24,7 @@ from sie_cluster.config_service.service import ConfigService
 from sie_objectstore.store import BucketStore
 
 from sie_core.contracts import InferenceError, ObjectStore
-from sie_core.stores.folder import FolderStore
+from sie_core.folder_store import FolderStore
 from tests.config_service.conftest import SHIPPED, base, placement
 
 WAIT_S = 60.0

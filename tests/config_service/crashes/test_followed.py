@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 from sie_cluster.config_service.service import ConfigService
+from sie_cluster.configs_api.reading import epoch_answer
 
-from sie_core.api.configs.reading import epoch_answer
 from tests.cluster.configs.conftest import following, settings_of
 from tests.cluster.configs.service import SmallService
 from tests.config_service.conftest import Told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sie_cluster.config_service.service import ConfigService
 
-from sie_core.stores.folder import FolderStore
+from sie_core.folder_store import FolderStore
 from tests.config_service.conftest import SHIPPED, base, placement, post, refused
 from tests.config_service.crashes.processes import until
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 import pytest
+from sie_bundle.bundles.registry import make_registry
 from sie_cluster.config_service.service import ConfigService
+from sie_cluster.messages.export import read_export
 from sie_cluster.settings import ClusterSettings
 
 from sie_core.catalog import build_catalog
-from sie_core.catalog.bundles.registry import make_registry
-from sie_core.catalog.sources.export import read_export
 from sie_core.plugins import PluginSet
 from tests.config_service.conftest import SHIPPED, Told, base, placement, post, profile
 from tests.config_service.crashes.processes import STEPS, Nursery, Write, call, open_at, until

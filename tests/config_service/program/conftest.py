@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from sie_bundle.bundles.reading import shipped_bundles
 
-from sie_core.catalog.bundles.reading import shipped_bundles
 from tests.conftest import Server, run_server
 
 TOKENS = {"SIE_ADMIN_TOKEN": "the-admin", "SIE_CONFIG_READ_TOKEN": "the-follower", "SIE_AUTH_TOKEN": "the-client"}

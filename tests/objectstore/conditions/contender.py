@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from sie_cluster.config_service.lease import Lease, LeaseLost
 from sie_objectstore.store import BucketStore
 
 from sie_core.contracts import ObjectStore, ObjectStoreError
-from sie_core.stores.folder import FolderStore
-from sie_core.stores.lease import Lease, LeaseLost
+from sie_core.folder_store import FolderStore
 
 WAIT_S = 60.0
 KEY = "lease"

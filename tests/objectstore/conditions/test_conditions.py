@@ -11,7 +11,7 @@ import pytest
 from sie_objectstore.store import BucketStore
 
 from sie_core.contracts import ObjectStore, ObjectStoreError
-from sie_core.stores.folder import FolderStore
+from sie_core.folder_store import FolderStore
 from tests.objectstore.conditions.contender import contender
 from tests.objectstore.conftest import Impatient, variables
 from tests.objectstore.proxy import Faults

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from sie_bundle.bundles.reading import BundleFile
 from sie_bundle.checks.findings import Finding
 from sie_bundle.checks.licences import check_licences
 from sie_bundle.checks.models import check_models
@@ -17,7 +18,6 @@ from sie_bundle.checks.settings import check_settings
 from sie_bundle.checks.siblings import check_siblings
 from sie_bundle.locks.solving import Sources
 from sie_core.catalog import Catalog, build_catalog
-from sie_core.catalog.bundles.reading import BundleFile
 from sie_core.settings import Settings
 
 

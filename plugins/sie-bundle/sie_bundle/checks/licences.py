@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
+from sie_bundle.bundles.reading import BundleFile
 from sie_bundle.checks.findings import Finding
 from sie_bundle.checks.installed import installed_plugins, matching, needed
 from sie_bundle.locks.targets import Target
 from sie_core.catalog import Catalog
-from sie_core.catalog.bundles.reading import BundleFile
 from sie_core.contracts import InferenceError
 
 LONGEST = 60

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from sie_bundle.bundles.names import LEFT_OUT
+from sie_bundle.bundles.reading import BundleFile
+from sie_bundle.bundles.schema import Override
 from sie_bundle.checks.findings import Finding
 from sie_bundle.checks.installed import installed_plugins, matching, needed
 from sie_bundle.errors import BundlingError, ToolMissing, Unsolvable
@@ -20,9 +23,6 @@ from sie_bundle.locks.requirements import CORE, OURS, Asked, asked_of
 from sie_bundle.locks.solving import Sources, solve
 from sie_bundle.locks.targets import Target
 from sie_bundle.locks.wheels import Wheel, read_wheel
-from sie_core.catalog.bundles.names import LEFT_OUT
-from sie_core.catalog.bundles.reading import BundleFile
-from sie_core.catalog.bundles.schema import Override
 
 
 def check_dates(file: BundleFile, today: date) -> Iterator[Finding]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from sie_bundle.bundles.reading import BundleFile
+from sie_bundle.bundles.schema import PluginEntry
 from sie_bundle.checks.findings import Finding
 from sie_bundle.checks.installed import Installed, installed_plugins, matching, needed, requirements_of
 from sie_bundle.locks.requirements import find_wheel
 from sie_bundle.locks.targets import Target
 from sie_bundle.locks.wheels import Wheel
-from sie_core.catalog.bundles.reading import BundleFile
-from sie_core.catalog.bundles.schema import PluginEntry
 from sie_core.catalog.wording import did_you_mean
 from sie_core.contracts import CONTRACT_VERSION, PluginError
 from sie_core.plugins import PluginReport, PluginSet, discover

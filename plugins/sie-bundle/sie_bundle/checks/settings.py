@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
+from sie_bundle.bundles.reading import BundleFile
+from sie_bundle.bundles.schema import variable_text
 from sie_bundle.checks.findings import Finding
-from sie_core.catalog.bundles.reading import BundleFile
-from sie_core.catalog.bundles.schema import variable_text
 from sie_core.catalog.wording import did_you_mean, short
 from sie_core.contracts import PluginSetting
 from sie_core.plugins import PluginSet

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sie_bundle.bundles.names import FILE
+from sie_bundle.bundles.reading import BundleError, BundleFile
 from sie_bundle.checks.findings import Finding
-from sie_core.catalog.bundles.names import FILE
-from sie_core.catalog.bundles.reading import BundleError, BundleFile
 
 
 def check_siblings(file: BundleFile) -> Iterator[Finding]:

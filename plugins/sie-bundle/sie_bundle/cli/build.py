@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from sie_bundle.bundles.reading import BundleFile
+from sie_bundle.bundles.schema import PlatformName
 from sie_bundle.cli.opening import BUILT, FIND_LINKS, NAME, open_bundle, told
 from sie_bundle.errors import BundlingError
 from sie_bundle.finding import lock_folder
@@ -17,8 +19,6 @@ from sie_bundle.images.context import write_context
 from sie_bundle.images.plan import Image, epoch, version_of
 from sie_bundle.locks.lock import Lock, read_lock
 from sie_bundle.locks.requirements import lock_name
-from sie_core.catalog.bundles.reading import BundleFile
-from sie_core.catalog.bundles.schema import PlatformName
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sie_bundle.bundles.reading import BundleFile
 from sie_bundle.cli.opening import (
     FIND_LINKS,
     INDEX,
@@ -25,7 +26,6 @@ from sie_bundle.locks.lock import Lock, read_lock, write_lock
 from sie_bundle.locks.requirements import Asked, asked_of
 from sie_bundle.locks.solving import Sources, solve
 from sie_bundle.locks.wheels import read_wheels
-from sie_core.catalog.bundles.reading import BundleFile
 
 
 @click.command("lock")

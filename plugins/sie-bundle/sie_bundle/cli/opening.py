@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from sie_bundle.building import build_wheels, checkout
+from sie_bundle.bundles.reading import BundleError, BundleFile, shipped_bundles
 from sie_bundle.errors import BundlingError
 from sie_bundle.finding import default_in, find_bundle
-from sie_core.catalog.bundles.reading import BundleError, BundleFile, shipped_bundles
 from sie_core.cli.composition.compose import read_settings
 
 BUILT = Path("dist", "wheels")

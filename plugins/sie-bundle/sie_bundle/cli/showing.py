@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from sie_bundle.bundles.reading import BundleError, BundleFile, shipped_bundles
+from sie_bundle.bundles.schema import WholeBundle
 from sie_bundle.checks.check import of_any
 from sie_bundle.checks.plugins import check_plugins
 from sie_bundle.cli.opening import NAME, open_bundle, told
@@ -18,8 +20,6 @@ from sie_bundle.locks.requirements import lock_name
 from sie_bundle.locks.tree import draw_tree
 from sie_bundle.serving import served_by
 from sie_core.catalog import build_catalog
-from sie_core.catalog.bundles.reading import BundleError, BundleFile, shipped_bundles
-from sie_core.catalog.bundles.schema import WholeBundle
 from sie_core.cli.composition.compose import read_settings
 from sie_core.logs import configure_logging
 from sie_core.plugins.output import stdout_to_stderr

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from sie_bundle.bundles.names import DEFAULT_PRIORITY
 from sie_bundle.cli.opening import told
 from sie_bundle.starting import begin_bundle
-from sie_core.catalog.bundles.names import DEFAULT_PRIORITY
 
 
 @click.command("init")

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from sie_bundle.bundles.schema import variable_text
 from sie_bundle.images.plan import LAYERS, OWN_PREFIX, Image
 from sie_bundle.locks.lock import write_lock
-from sie_core.catalog.bundles.schema import variable_text
 
 USER = "10001:10001"
 PYTHON = f"{OWN_PREFIX}/bin/python"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sie_bundle.bundles.schema import PlatformName, WholeBundle
 from sie_bundle.errors import BundlingError
 from sie_bundle.locks.lock import Lock, LockedPackage
 from sie_bundle.locks.requirements import OURS
-from sie_core.catalog.bundles.schema import PlatformName, WholeBundle
 
 DATE = 1577836800
 """The date of files and images, in seconds since 1970, where `SOURCE_DATE_EPOCH` gives none: same input, same image."""

@@ -12,11 +12,11 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from sie_bundle.bundles.reading import BundleFile
+from sie_bundle.bundles.schema import Override, PlatformName, PluginEntry
 from sie_bundle.errors import BundlingError
 from sie_bundle.locks.targets import Target
 from sie_bundle.locks.wheels import Wheel
-from sie_core.catalog.bundles.reading import BundleFile
-from sie_core.catalog.bundles.schema import Override, PlatformName, PluginEntry
 
 CORE = "sie-core"
 OURS = frozenset(

@@ -16,14 +16,14 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
+from sie_bundle.bundles.names import LEFT_OUT
+from sie_bundle.bundles.schema import Override
 from sie_bundle.errors import BundlingError, Unsolvable
 from sie_bundle.locks.conflicts import tell_conflict
 from sie_bundle.locks.lock import Lock, LockedPackage, LockedWheel, write_lock
 from sie_bundle.locks.requirements import OURS, Asked
 from sie_bundle.locks.wheels import Wheel
 from sie_bundle.tools import run, uv
-from sie_core.catalog.bundles.names import LEFT_OUT
-from sie_core.catalog.bundles.schema import Override
 
 NO_INDEX = "none"
 """In place of a platform's index: torch comes from where everything does."""

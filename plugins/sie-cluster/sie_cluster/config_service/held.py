@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from sie_bundle.bundles.changing import changed_registry
+from sie_bundle.bundles.placement import Placement
+from sie_bundle.bundles.registry import Registry, make_registry
+
 from sie_cluster.config_service.history.records import Commit, StoredModel, fits_json
 from sie_cluster.config_service.history.state import State
-from sie_core.catalog.bundles.changing import changed_registry
-from sie_core.catalog.bundles.placement import Placement
-from sie_core.catalog.bundles.registry import Registry, make_registry
+from sie_cluster.messages.export import SOURCE, exported_content
 from sie_core.catalog.configs.reading import ConfigError, parse_config
 from sie_core.catalog.configs.snapshot import Catalog, Problem, make_catalog, profiles_of
-from sie_core.catalog.sources.export import SOURCE, exported_content
 from sie_core.contracts import ModelConfig
 
 log = logging.getLogger(__name__)

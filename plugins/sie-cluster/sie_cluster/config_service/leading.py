@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 from sie_cluster.config_service.history.history import StoreDamaged
+from sie_cluster.config_service.lease import Lease, LeaseDamaged, LeaseLost
 from sie_core.contracts import ObjectStoreError
-from sie_core.stores.lease import Lease, LeaseDamaged, LeaseLost
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sie_core.catalog.bundles.registry import Registry
+from sie_bundle.bundles.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)

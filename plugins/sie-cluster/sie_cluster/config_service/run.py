@@ -13,6 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+from sie_bundle.bundles.placement import Placement
+from sie_bundle.bundles.reading import Bundle, read_bundles, shipped_bundles
+from sie_bundle.bundles.watching import BundlesWatch, stamp_of
 
 from sie_cluster.config_service.api.app import PREFIX, create_app
 from sie_cluster.config_service.api.context import ConfigApi
@@ -26,9 +29,6 @@ from sie_cluster.settings import ClusterSettings
 from sie_core.api import Browsers, Gate, allowed_hosts, error_response
 from sie_core.callers import Callers
 from sie_core.catalog import Catalog, build_base, open_folder
-from sie_core.catalog.bundles.placement import Placement
-from sie_core.catalog.bundles.reading import Bundle, read_bundles, shipped_bundles
-from sie_core.catalog.bundles.watching import BundlesWatch, stamp_of
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
 from sie_core.catalog.sources.folder import ModelsFolder
 from sie_core.catalog.sources.watcher import CatalogWatch

@@ -9,23 +9,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
+from sie_bundle.bundles.placement import Placement
+from sie_bundle.bundles.registry import Registry
+
 from sie_cluster.config_service.held import Held, Source, hold
 from sie_cluster.config_service.history.history import History, StoreDamaged
 from sie_cluster.config_service.history.records import Commit
 from sie_cluster.config_service.history.snapshotting import Snapshotter
 from sie_cluster.config_service.history.state import State
 from sie_cluster.config_service.leading import Leadership, renewed
+from sie_cluster.config_service.lease import LASTS_S, Lease, LeaseLost
 from sie_cluster.config_service.refusals import standby, store_failed, store_required
 from sie_cluster.config_service.results import Answer
 from sie_cluster.config_service.telling import Exports, Publish, change_of, tell
 from sie_cluster.config_service.writing.bodies import read_body
 from sie_cluster.config_service.writing.plans import Plan, plan_create, plan_delete, plan_put
 from sie_cluster.config_service.writing.requests import WriteRequest
-from sie_core.catalog.bundles.placement import Placement
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.snapshot import Catalog
 from sie_core.contracts import ObjectStore, ObjectStoreError
-from sie_core.stores.lease import LASTS_S, Lease, LeaseLost
 
 log = logging.getLogger(__name__)
 

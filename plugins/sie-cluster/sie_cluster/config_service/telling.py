@@ -12,7 +12,7 @@ import orjson
 from sie_cluster.config_service.held import Held
 from sie_cluster.config_service.history.records import Commit
 from sie_cluster.config_service.results import Change
-from sie_core.catalog.sources.export import bundles_by_profile, write_export
+from sie_cluster.messages.export import bundles_by_profile, write_export
 
 log = logging.getLogger(__name__)
 

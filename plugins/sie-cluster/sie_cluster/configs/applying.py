@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from sie_bundle.bundles.changing import changed_registry
+from sie_bundle.bundles.hashes import config_hashes_hash
+from sie_bundle.bundles.registry import Registry, make_registry
+
 from sie_cluster.configs.client import Epoch
 from sie_cluster.configs.delta import Delta, RefusedDelta
+from sie_cluster.messages.export import SOURCE, read_export
 from sie_cluster.settings import ClusterSettings
 from sie_core.catalog import ConfigError, build_catalog
-from sie_core.catalog.bundles.changing import changed_registry
-from sie_core.catalog.bundles.hashes import config_hashes_hash
-from sie_core.catalog.bundles.registry import Registry, make_registry
 from sie_core.catalog.configs.reading import config_of
-from sie_core.catalog.sources.export import SOURCE, read_export
 from sie_core.contracts import ModelConfig, ResolvedModel
 from sie_core.plugins import PluginSet
 from sie_core.serving.garbage import uncollected

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import orjson
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sie_bundle.bundles.registry import Registry
 
+from sie_cluster.messages.export import bundles_by_profile, exported_content
 from sie_cluster.queue.subjects import ALL_MODELS, config_subject
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.reading import describe_problems
-from sie_core.catalog.sources.export import bundles_by_profile, exported_content
 from sie_core.contracts import ModelConfig
 from sie_core.contracts.model.config import DEFAULT_POOL
 

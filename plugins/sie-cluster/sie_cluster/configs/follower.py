@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from sie_bundle.bundles.registry import Registry
+
 from sie_cluster.configs.applying import apply_delta
 from sie_cluster.configs.client import ConfigClient
 from sie_cluster.configs.delta import RefusedDelta, read_delta
@@ -20,7 +22,6 @@ from sie_cluster.programs.log_throttle import LogThrottle
 from sie_cluster.queue.subjects import ALL_MODELS
 from sie_cluster.settings import ClusterSettings
 from sie_core.catalog.building import filter_of
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.concurrency.tasks import supervised
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import Message, QueueTransport

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from sie_bundle.bundles.registry import Registry
+
 from sie_cluster.configs.applying import Held
 from sie_cluster.configs.client import Epoch
 from sie_cluster.configs.metrics import FollowerMetrics
-from sie_core.catalog.bundles.registry import Registry
 
 Source = Literal["config service", "kept snapshot"]
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sie_bundle.bundles.registry import Registry
 from sie_sdk.wire import pack, unpack
 
 from sie_cluster.configs.follower import Follower
@@ -30,7 +31,6 @@ from sie_cluster.messages.health import WorkerReport
 from sie_cluster.messages.requests import load_wait_row, pack_shared
 from sie_cluster.messages.work import MOST_ITEMS, WorkOperation
 from sie_core.catalog import Catalog
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.info import describe
 from sie_core.contracts import (
     DecodeRequest,

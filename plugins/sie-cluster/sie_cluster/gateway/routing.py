@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sie_bundle.bundles.registry import DEFAULT_QUEUE_POOL, Registry, registry_of_one_bundle
+
 from sie_cluster.gateway.capacity.lanes import Lane
 from sie_cluster.gateway.capacity.profiles import Profiles
 from sie_cluster.gateway.keys import Keys
 from sie_cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL, has_own_bucket, work_subject
 from sie_cluster.settings import ClusterSettings
 from sie_core.catalog import Catalog
-from sie_core.catalog.bundles.registry import DEFAULT_QUEUE_POOL, Registry, registry_of_one_bundle
 from sie_core.contracts import InferenceError, PoolSpec, ResolvedModel
 
 NO_CATALOG = "The config service has not told yet which models are served"

@@ -14,6 +14,7 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
+from sie_cluster.configs_api.routes import ENDPOINTS
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.gateway.backend import QueueBackend
 from sie_cluster.gateway.capacity.numbers import CapacityNumbers
@@ -115,6 +116,7 @@ async def _serve(
         browsers=browsers,
         pools=pools,
         admin=settings.admin_token,
+        routes=ENDPOINTS,
     )
     refusal = partial(error_response, scope={"path": "/v1/"})
     server = HttpServer(app, refusal, SOCKETS, keep_alive_s=settings.http_keep_alive_s)

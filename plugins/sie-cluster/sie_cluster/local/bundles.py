@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from sie_bundle.bundles.names import EVERY_MODEL, FILE
+from sie_bundle.bundles.reading import read_bundles, shipped_bundles
 
 from sie_cluster.settings import ClusterSettings
-from sie_core.catalog.bundles.names import EVERY_MODEL, FILE
-from sie_core.catalog.bundles.reading import read_bundles, shipped_bundles
 from sie_core.plugins import PluginSet
 from sie_core.settings import SettingsError
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sie_cluster.messages.export import ExportedModel
 from sie_cluster.messages.frames import FrameError, decode, encode
-from sie_core.catalog.sources.export import ExportedModel
 from sie_core.contracts import ModelConfig
 
 PIECE_BYTES = 128 << 10

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from sie_bundle.bundles.hashes import config_row, hash_rows
+
 from sie_cluster.messages.configs import ConfigState, read_config_piece
+from sie_cluster.messages.export import Export, ExportedModel
 from sie_cluster.messages.frames import FrameError, read_head
 from sie_core.catalog import Catalog
-from sie_core.catalog.bundles.hashes import config_row, hash_rows
-from sie_core.catalog.sources.export import Export, ExportedModel
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import ModelConfig
 from sie_core.serving.garbage import uncollected

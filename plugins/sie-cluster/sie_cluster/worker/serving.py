@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
+from sie_cluster.messages.export import Export
 from sie_cluster.messages.health import encode_vitals
 from sie_cluster.messages.status import WorkerStatus, encode_status
 from sie_cluster.messages.work import batch_bytes
@@ -24,7 +25,6 @@ from sie_core.api.ops.status import PATH, Watched, status_route
 from sie_core.auth import Auth
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.configs.snapshot import listed_id
-from sie_core.catalog.sources.export import Export
 from sie_core.catalog.sources.folder import ModelsFolder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.tasks import supervised

@@ -29,9 +29,9 @@ def serve(**options: Any) -> None:
     once. A second one on the same store stands by.
     """
     from sie_cluster.config_service.history.history import StoreDamaged
+    from sie_cluster.config_service.lease import LeaseDamaged
     from sie_cluster.config_service.run import ServiceEnded, run_config_service
     from sie_cluster.settings import ClusterSettings
-    from sie_core.stores.lease import LeaseDamaged
 
     with program(LeaseDamaged, ServiceEnded, StoreDamaged, model=ClusterSettings, **options) as (settings, plugins):
         run_config_service(settings, plugins, partial(announce, as_json=settings.log_json))

@@ -8,15 +8,15 @@ from typing import Any
 import orjson
 from anyio import to_thread
 from fastapi import APIRouter
+from sie_bundle.bundles.registry import Registry
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sie_cluster.config_service.api.bodies import read_bounded
 from sie_cluster.config_service.api.context import ConfigApi
 from sie_cluster.config_service.api.tokens import Right
+from sie_cluster.configs_api import reading
 from sie_core.api.body.negotiation import JSON_TYPE
-from sie_core.api.configs import reading
-from sie_core.catalog.bundles.registry import Registry
 
 
 def router(api: ConfigApi) -> APIRouter:

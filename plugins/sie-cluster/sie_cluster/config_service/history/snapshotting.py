@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from sie_cluster.config_service.history.history import History
 from sie_cluster.config_service.history.state import State
+from sie_cluster.config_service.lease import LeaseLost
 from sie_core.contracts import ObjectStoreError
-from sie_core.stores.lease import LeaseLost
 
 log = logging.getLogger(__name__)
 

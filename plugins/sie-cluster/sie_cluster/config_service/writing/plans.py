@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sie_bundle.bundles.placement import Placement
+from sie_bundle.bundles.registry import Registry
+
 from sie_cluster.config_service.held import Held, config_of_model
 from sie_cluster.config_service.history.records import Commit, KeptAnswer, StoredModel
 from sie_cluster.config_service.refusals import refusal, validation_error
 from sie_cluster.config_service.results import Answer, Change
 from sie_cluster.config_service.writing.bodies import Body, check_fields, check_id
 from sie_cluster.config_service.writing.merging import merge, same, write_yaml
-from sie_core.catalog.bundles.placement import Placement
-from sie_core.catalog.bundles.registry import Registry
+from sie_cluster.messages.export import bundles_by_profile, exported_content
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import profiles_of
-from sie_core.catalog.sources.export import bundles_by_profile, exported_content
 from sie_core.contracts import InferenceError, ModelConfig
 
 _CODE_FROM = ("hf_id", "hf_revision", "weights_path", "hf_tokenizer_dependencies")

@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from sie_bundle.bundles.registry import Registry
+
 from sie_cluster.fleet.health.workers import Worker, Workers
 from sie_cluster.gateway.facts.facts import Facts, decode_facts, encode_facts, facts_of, key_of
 from sie_cluster.queue.subjects import FACTS
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.contracts import InferenceError, KeyValue, ModelConfig, QueueError, QueueTransport
 
 LOOK_S = 5.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sie_bundle.bundles.registry import DEFAULT_QUEUE_POOL
+
 from sie_cluster.fleet.pools.changes import create, delete, not_found, refuse_default, renew
 from sie_cluster.fleet.pools.pools import Pools
 from sie_cluster.gateway.capacity.profiles import Profiles
@@ -12,7 +14,6 @@ from sie_cluster.gateway.pools.keeping import PoolKeeper
 from sie_cluster.gateway.routing import Router
 from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL
 from sie_cluster.settings import ClusterSettings
-from sie_core.catalog.bundles.registry import DEFAULT_QUEUE_POOL
 from sie_core.contracts import InferenceError, InvalidInput, PoolSpec, PoolView
 from sie_core.contracts.model.config import DEFAULT_POOL
 

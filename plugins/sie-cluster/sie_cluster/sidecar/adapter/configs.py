@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
+from sie_bundle.bundles.registry import Registry
+
 from sie_cluster.messages.configs import config_pieces
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.contracts import ModelConfig
 
 Send = Callable[[bytes], Awaitable[bool]]

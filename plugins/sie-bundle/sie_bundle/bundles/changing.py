@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from sie_core.catalog.bundles.hashes import config_hashes_hash, config_row, hash_rows
-from sie_core.catalog.bundles.registry import Registry, Route, any_case, queue_pool
+from sie_bundle.bundles.hashes import config_hashes_hash, config_row, hash_rows
+from sie_bundle.bundles.registry import Registry, Route, any_case, queue_pool
 from sie_core.catalog.configs.snapshot import Catalog, profiles_of
 from sie_core.contracts import ModelConfig, ResolvedModel
 

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sie_core.catalog.bundles.hashes import bundles_hash, config_hashes_hash, config_row, hash_rows
-from sie_core.catalog.bundles.names import DEFAULT_PRIORITY
-from sie_core.catalog.bundles.placement import BundleView
+from sie_bundle.bundles.hashes import bundles_hash, config_hashes_hash, config_row, hash_rows
+from sie_bundle.bundles.names import DEFAULT_PRIORITY
+from sie_bundle.bundles.placement import BundleView
 from sie_core.catalog.configs.snapshot import Catalog, listed_id, profiles_of
 from sie_core.catalog.wording import short
 from sie_core.contracts import InferenceError, InvalidInput, ModelConfig, ResolvedModel

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sie_core.contracts import ObjectStoreError, PluginError
+from sie_core.folder_store import LEFT_S, STAGED, FolderStore
 from sie_core.plugins.object_stores import open_store_or_folder
-from sie_core.stores.folder import LEFT_S, STAGED, FolderStore
 
 
 @pytest.fixture

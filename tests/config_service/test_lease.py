@@ -13,10 +13,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from sie_cluster.config_service.lease import Lease, LeaseDamaged, LeaseLost
 
 from sie_core.contracts import ObjectStoreError, VersionedObject
-from sie_core.stores.folder import FolderStore
-from sie_core.stores.lease import Lease, LeaseDamaged, LeaseLost
+from sie_core.folder_store import FolderStore
 from tests.cache.conftest import disk
 
 __all__ = ["disk"]

@@ -8,9 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-import sie_core
-from sie_core.catalog.bundles.names import DEFAULT_PRIORITY, FILE
-from sie_core.catalog.bundles.schema import WholeBundle
+from sie_bundle.bundles.names import DEFAULT_PRIORITY, FILE
+from sie_bundle.bundles.schema import WholeBundle
 from sie_core.catalog.configs.reading import LARGEST_CONFIG, describe_problem
 from sie_core.catalog.configs.yaml_text import YamlFault, line_of, load_yaml
 from sie_core.catalog.regular_file import UnfitFile, read_regular
@@ -41,9 +40,9 @@ class Bundle:
 
 def shipped_bundles() -> Path:
     """Return the folder of the shipped bundles: in the package, or next to it in a checkout."""
-    package = Path(sie_core.__file__).parent
-    inside = package / "bundles"
-    return inside if inside.is_dir() else package.parent / "bundles"
+    package = Path(__file__).parents[1]
+    inside = package / "shipped"
+    return inside if inside.is_dir() else package.parents[2] / "bundles"
 
 
 def read_bundles(folder: Path) -> tuple[Bundle, ...]:

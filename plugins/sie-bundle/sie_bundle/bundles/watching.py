@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sie_core.catalog.bundles.names import FILE
-from sie_core.catalog.bundles.reading import Bundle, BundleError, read_bundles
+from sie_bundle.bundles.names import FILE
+from sie_bundle.bundles.reading import Bundle, BundleError, read_bundles
 from sie_core.concurrency.threads import on_thread
 
 log = logging.getLogger(__name__)

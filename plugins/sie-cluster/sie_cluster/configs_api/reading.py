@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import yaml
+from sie_bundle.bundles.placement import BundleView
+from sie_bundle.bundles.registry import Registry
 
 from sie_core.api.body import strict_json
 from sie_core.api.body.body import kind_of
-from sie_core.catalog.bundles.placement import BundleView
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
 from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE, listed_id, profiles_of
 from sie_core.catalog.wording import did_you_mean, short

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sie_core.catalog.bundles.placement import BundleView
+from sie_bundle.bundles.placement import BundleView
 from sie_core.contracts import ModelConfig, Profile
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sie_bundle.bundles.placement import BundleView
+from sie_bundle.bundles.registry import Registry
 
-from sie_core.catalog.bundles.placement import BundleView
-from sie_core.catalog.bundles.registry import Registry
 from sie_core.catalog.configs.reading import ConfigError, describe_problems, parse_config
 from sie_core.catalog.configs.snapshot import profiles_of
 from sie_core.catalog.sources.folder import ConfigFile

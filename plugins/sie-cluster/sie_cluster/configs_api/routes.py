@@ -8,10 +8,8 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sie_core.api.body.body import read_body
-from sie_core.api.body.negotiation import JSON_TYPE
-from sie_core.api.configs.fleet import FleetConfigs, gateway_bundles, status_answer
-from sie_core.api.configs.reading import (
+from sie_cluster.configs_api.fleet import FleetConfigs, gateway_bundles, status_answer
+from sie_cluster.configs_api.reading import (
     YAML_TYPE,
     bundle_yaml,
     epoch_answer,
@@ -19,6 +17,8 @@ from sie_core.api.configs.reading import (
     models_listing,
     resolve_answer,
 )
+from sie_core.api.body.body import read_body
+from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.endpoint import Endpoint, Handler
 from sie_core.api.http.envelopes import CONFIGS_PREFIX

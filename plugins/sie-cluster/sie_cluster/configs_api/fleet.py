@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from sie_core.api.configs.reading import SOURCE, bundles_listing, check_model_id, model_not_found
-from sie_core.catalog.bundles.registry import Registry
+from sie_bundle.bundles.registry import Registry
+
+from sie_cluster.configs_api.reading import SOURCE, bundles_listing, check_model_id, model_not_found
 from sie_core.catalog.configs.snapshot import profiles_of
 
 
