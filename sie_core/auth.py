@@ -6,16 +6,19 @@ import hashlib
 import hmac
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
-
-from pydantic import SecretStr
 
 from sie_core.contracts import InferenceError
 from sie_core.contracts.operational import PROBES, is_operational
-from sie_core.settings import Settings, SettingsError
+from sie_core.settings import Settings, SettingsError, read_secret
 
 HEADER: Final = "Authorization"
+LOOK_S: Final = 1.0
+"""Seconds between two looks at a file of tokens, which bound how long a changed one is not known."""
 _PREFIX: Final = re.compile(r"bearer(?:[ \t]+|\Z)", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
@@ -26,19 +29,63 @@ def given_tokens(values: Iterable[str]) -> list[str]:
     return [_PREFIX.sub("", each.strip(" \t"), count=1) for each in values]
 
 
+@dataclass(slots=True)
+class TokenSource:
+    """Tokens that a setting holds, read again when the file that they come from changes."""
+
+    tokens: tuple[str, ...]
+    file: Path | None = None
+    _stamp: tuple[int, int] | None = None
+    _looked: float = float("-inf")
+
+    @classmethod
+    def of(cls, settings: Settings, field: str) -> TokenSource:
+        """Take those of one field."""
+        value = getattr(settings, field)
+        held = value if isinstance(value, tuple) else (value,)
+        file = settings.file_of(field)
+        plain = tuple(each.get_secret_value() for each in held if each is not None and each.get_secret_value())
+        return cls(plain, file, None if file is None else _stamp_of(file))
+
+    def changed(self, now: float) -> bool:
+        """Read the file again if it has another stamp; return whether that gave other tokens.
+
+        A file that cannot be read leaves the tokens as they are.
+        """
+        if self.file is None or now - self._looked < LOOK_S:
+            return False
+        self._looked = now
+        stamp = _stamp_of(self.file)
+        if stamp == self._stamp:
+            return False
+        try:
+            tokens = tuple(read_secret(self.file).split(","))
+        except SettingsError as error:
+            log.warning("%s; the tokens that it held before stay in force", error)
+            return False
+        self._stamp, before, self.tokens = stamp, self.tokens, tokens
+        log.info("%s was read again, %d tokens", self.file, len(tokens))
+        return tokens != before
+
+
 class TokenSet:
     """A set of tokens.
 
     Args:
-        tokens: The tokens; None and empty ones are ignored.
+        sources: Where they are held; None and empty ones are ignored.
         compare: Compares two hashes.
+        clock: Monotonic seconds.
     """
 
     def __init__(
-        self, tokens: Iterable[str | None], compare: Callable[[bytes, bytes], bool] = hmac.compare_digest
+        self,
+        sources: Iterable[TokenSource | str | None],
+        compare: Callable[[bytes, bytes], bool] = hmac.compare_digest,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._hashes = [_hash(each) for each in dict.fromkeys(tokens) if each]
-        self._compare = compare
+        self._sources = [each if isinstance(each, TokenSource) else TokenSource((each,)) for each in sources if each]
+        self._compare, self._clock = compare, clock
+        self._hashes = self._hashed()
 
     def __bool__(self) -> bool:
         return bool(self._hashes)
@@ -48,9 +95,16 @@ class TokenSet:
 
         The duration depends neither on the token found nor on how much of it matches.
         """
+        now = self._clock()
+        changed = [source.changed(now) for source in self._sources]
+        if any(changed):
+            self._hashes = self._hashed()
         hashed = _hash(token)
         matches = [self._compare(hashed, each) for each in self._hashes]
         return any(matches)
+
+    def _hashed(self) -> list[bytes]:
+        return [_hash(each) for each in dict.fromkeys(token for source in self._sources for token in source.tokens)]
 
 
 class Auth:
@@ -58,23 +112,31 @@ class Auth:
 
     Args:
         tokens: Tokens of clients; without any, everybody may call.
-        admin: Tokens of those who may change pools. They may do everything else, too.
+        pools: Tokens of those who may change pools. They may do everything else, too.
         exempt: Whether operational paths answer everybody.
     """
 
-    def __init__(self, tokens: Sequence[str] = (), admin: str | None = None, *, exempt: bool = False) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[TokenSource | str] = (),
+        pools: Sequence[TokenSource | str] = (),
+        *,
+        exempt: bool = False,
+    ) -> None:
         self.on = bool(tokens)
-        self._clients, self._admin = TokenSet([*tokens, admin]), TokenSet([admin])
+        # Each set looks after its own sources, as a change must reach both.
+        self._clients, self._pools = TokenSet([*tokens, *map(_again, pools)]), TokenSet(pools)
         self._exempt = exempt
 
     @classmethod
-    def of(cls, settings: Settings, admin: SecretStr | None = None) -> Auth:
-        """Take the rule of the settings; `admin` is the token of who may change pools.
+    def of(cls, settings: Settings, pools: Sequence[TokenSource] = ()) -> Auth:
+        """Take the rule of the settings; `pools` are the tokens of who may change pools.
 
         Raises:
             SettingsError: Tokens are required, and there are none.
         """
-        tokens = [each for each in (_plain(settings.auth_token), *map(_plain, settings.auth_tokens)) if each]
+        sources = [TokenSource.of(settings, field) for field in ("auth_token", "auth_tokens")]
+        tokens = [each for each in sources if each.tokens]
         if settings.auth_mode == "none":
             if tokens:
                 log.warning("SIE_AUTH_MODE is none: everybody may call, although tokens are set")
@@ -84,7 +146,7 @@ class Auth:
                 f"SIE_AUTH_MODE={settings.auth_mode} lets nobody call: set SIE_AUTH_TOKEN, or SIE_AUTH_TOKENS to "
                 "several, or SIE_AUTH_MODE=none to let everybody."
             )
-        return cls(tokens, _plain(admin), exempt=settings.auth_exempt_operational)
+        return cls(tokens, [each for each in pools if each.tokens], exempt=settings.auth_exempt_operational)
 
     def check(self, path: str, authorization: Sequence[str]) -> None:
         """Refuse a request that may not be answered.
@@ -112,11 +174,11 @@ class Auth:
         """
         if not self.on:
             return
-        if not self._admin:
-            raise _refusal("FORBIDDEN", "No token may change pools: SIE_ADMIN_TOKEN is not set for this gateway.")
+        if not self._pools:
+            raise _refusal("FORBIDDEN", "No token may change pools: SIE_POOL_TOKEN is not set for this gateway.")
         given = given_tokens(authorization)
-        if len(given) != 1 or not self._admin.holds(given[0]):
-            raise _refusal("FORBIDDEN", "This token may not change pools; that of SIE_ADMIN_TOKEN may.")
+        if len(given) != 1 or not self._pools.holds(given[0]):
+            raise _refusal("FORBIDDEN", "This token may not change pools; that of SIE_POOL_TOKEN may.")
 
 
 def client_token(settings: Settings) -> str | None:
@@ -129,8 +191,17 @@ def _refusal(code: str, message: str) -> InferenceError:
     return InferenceError(code, message, param=HEADER)
 
 
-def _plain(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
+def _again(source: TokenSource | str) -> TokenSource | str:
+    return replace(source) if isinstance(source, TokenSource) else source
+
+
+def _stamp_of(file: Path) -> tuple[int, int] | None:
+    """Tell one state of a file from another; None where it cannot be looked at."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def _hash(token: str) -> bytes:

@@ -14,11 +14,11 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, overload
 
-from pydantic import ByteSize, Field, SecretStr, TypeAdapter, ValidationError, field_validator
+from pydantic import ByteSize, Field, PrivateAttr, SecretStr, TypeAdapter, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from rapidfuzz import process
 
-PREFIX = "SIE_"
+PREFIX, FILE = "SIE_", "_FILE"
 ECOSYSTEM = frozenset({"SIE_BASE_URL", "SIE_API_KEY"})
 """Variables of the client, which a server's environment may hold."""
 
@@ -63,6 +63,8 @@ class Settings(BaseSettings):
     """The settings in force: arguments over environment over defaults."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    _files: dict[str, Path] = PrivateAttr(default_factory=dict)
 
     # What whoever runs one server should know.
     http_host: str = _basic("127.0.0.1", "The server listens on this address.")
@@ -312,6 +314,10 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z0-9._\-]+$",
     )
 
+    def file_of(self, field: str) -> Path | None:
+        """Name the file that the secret of a field was read from."""
+        return self._files.get(field)
+
     @field_validator("log_level", mode="before")
     @classmethod
     def _in_capitals(cls, value: Any) -> Any:
@@ -436,6 +442,38 @@ def variable(field: str) -> str:
     return PREFIX + field.upper()
 
 
+def secret_files(model: type[Settings] = Settings, environ: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """List the files that hold secrets, by the field: for a secret `SIE_X`, `SIE_X_FILE` names one.
+
+    Raises:
+        SettingsError: Both variables of a secret are set.
+    """
+    environ = os.environ if environ is None else environ
+    files = {}
+    for field in filter(partial(_is_secret, model), model.model_fields):
+        name = variable(field)
+        if file := environ.get(name + FILE):
+            if environ.get(name):
+                raise SettingsError(f"{name} and {name}{FILE}={file} are both set; unset one of the two.")
+            files[field] = Path(file)
+    return files
+
+
+def read_secret(file: Path) -> str:
+    """Read a secret; of several lines, as `SIE_AUTH_TOKENS_FILE` may have, each is one.
+
+    Raises:
+        SettingsError: It cannot be read or is empty.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the secret of {file} cannot be read: {error}") from None
+    if not lines:
+        raise SettingsError(f"{file} is empty, and is to hold a secret")
+    return ",".join(lines)
+
+
 @overload
 def load_settings(**arguments: Any) -> Settings: ...
 @overload
@@ -448,13 +486,16 @@ def load_settings(model: type[Settings] | None = None, /, **arguments: Any) -> S
     """
     model = model or Settings
     given = {name: value for name, value in arguments.items() if value is not None}
+    files = secret_files(model)
+    of_files: dict[str, Any] = {name: read_secret(file) for name, file in files.items() if name not in given}
     try:
-        return model(**given)
+        settings = model(**of_files, **given)
     except ValidationError as error:
         problems = []
         for problem in error.errors(include_url=False):
             field = str(problem["loc"][0]) if problem["loc"] else "?"
             origin = f"--{field.replace('_', '-')}" if field in given else variable(field)
+            origin += FILE if field in of_files else ""
             about = model.model_fields[field].description if field in model.model_fields else ""
             said = (
                 _INTEGER
@@ -463,13 +504,18 @@ def load_settings(model: type[Settings] | None = None, /, **arguments: Any) -> S
             )
             problems.append(f"{origin}={_shown(model, field, problem['input'])}: {said}. {about}".rstrip())
         raise SettingsError("\n".join(problems)) from None
+    settings._files = {name: file for name, file in files.items() if name in of_files}
+    return settings
 
 
 def _shown(model: type[Settings], field: str, value: Any) -> str:
     """Write a bad value, unless the field holds a secret; a password in a URL is left out."""
+    return "(a secret)" if _is_secret(model, field) else re.sub(r"//[^/]*@", "//…@", repr(value))
+
+
+def _is_secret(model: type[Settings], field: str) -> bool:
     described = model.model_fields.get(field)
-    secret = described is not None and "Secret" in str(described.annotation)
-    return "(a secret)" if secret else re.sub(r"//[^/]*@", "//…@", repr(value))
+    return described is not None and "Secret" in str(described.annotation)
 
 
 def describe_settings(group: str | None = None, model: type[Settings] = Settings) -> list[tuple[str, str, str]]:
@@ -500,7 +546,8 @@ def core_variables() -> frozenset[str]:
 
 def variables_of(model: type[Settings]) -> frozenset[str]:
     """Name the variables of all fields of a settings model."""
-    return frozenset(variable(field) for field in model.model_fields)
+    files = (variable(field) + FILE for field in model.model_fields if _is_secret(model, field))
+    return frozenset((*map(variable, model.model_fields), *files))
 
 
 def unknown_variables(of_plugins: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> list[str]:

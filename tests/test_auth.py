@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hmac
 import random
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from sie_cluster.programs.probes import probes
-from sie_cluster.settings import Settings
 from starlette.testclient import TestClient
 
-from sie_core.auth import Auth, TokenSet, given_tokens
+from sie_core.auth import LOOK_S, Auth, TokenSet, TokenSource, given_tokens
 from sie_core.contracts import InferenceError
-from sie_core.settings import SettingsError, load_settings
+from sie_core.settings import Settings, SettingsError, load_settings
 
 ON = {"auth_mode": "token", "auth_token": SecretStr("one"), "auth_tokens": (SecretStr("two"), SecretStr("three"))}
 BEARER = "Bearer "
@@ -75,8 +75,8 @@ def test_probes_are_always_open_and_operational_paths_where_a_setting_says_so() 
 
 
 def test_pools_are_changed_by_the_administrator_alone_where_clients_need_tokens() -> None:
-    assert admin_refusal(Auth.of(Settings(), SecretStr("admin"))) is None
-    without, with_admin = Auth.of(Settings(**ON)), Auth.of(Settings(**ON), SecretStr("admin"))
+    assert admin_refusal(Auth.of(Settings(), [TokenSource(("admin",))])) is None
+    without, with_admin = Auth.of(Settings(**ON)), Auth.of(Settings(**ON), [TokenSource(("admin",))])
     assert admin_refusal(without, BEARER + "one") == "FORBIDDEN"
     assert [admin_refusal(with_admin, BEARER + token) for token in ("one", "admin")] == ["FORBIDDEN", None]
     assert refusal(with_admin, "/v1/models", BEARER + "admin") is None
@@ -153,3 +153,61 @@ def test_metrics_of_programs_without_inference_need_a_token_and_their_probes_non
         refused = client.get("/metrics")
         assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
         assert client.get("/metrics", headers={"Authorization": "Bearer two"}).status_code == 200
+
+
+def test_tokens_of_a_file_are_known_within_a_second_of_its_change_and_stay_where_it_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, now = tmp_path / "tokens", [0.0]
+    file.write_text("first\nsecond\n")
+    monkeypatch.setenv("SIE_AUTH_MODE", "token")
+    monkeypatch.setenv("SIE_AUTH_TOKENS_FILE", str(file))
+    settings = load_settings()
+    assert [each.get_secret_value() for each in settings.auth_tokens] == ["first", "second"]
+    held = TokenSet([TokenSource.of(settings, "auth_tokens")], clock=lambda: now[0])
+    assert [held.holds(each) for each in ("first", "second", "third")] == [True, True, False]
+    fresh = tmp_path / "fresh"
+    fresh.write_text("third")
+    fresh.replace(file)
+    assert held.holds("first")
+    now[0] += LOOK_S
+    assert [held.holds(each) for each in ("first", "second", "third")] == [False, False, True]
+    file.unlink()
+    now[0] += LOOK_S
+    assert held.holds("third")
+    assert "the tokens that it held before stay in force" in caplog.text
+
+
+def test_a_changed_file_changes_who_may_call_and_who_may_change_pools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    monkeypatch.setenv("SIE_AUTH_TOKEN_FILE", str(file))
+    settings = load_settings(auth_mode="token")
+    source = TokenSource.of(settings, "auth_token")
+    auth = Auth.of(settings, [source])
+    monkeypatch.setattr("sie_core.auth.LOOK_S", 0.0)
+    assert admin_refusal(auth, BEARER + "old") is None
+    file.write_text("renewed")
+    assert refusal(auth, "/v1/models", BEARER + "old") == "UNAUTHORIZED"
+    assert refusal(auth, "/v1/models", BEARER + "renewed") is None
+    assert admin_refusal(auth, BEARER + "renewed") is None
+
+
+def test_a_secret_of_two_sources_of_a_missing_file_or_of_an_empty_one_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    monkeypatch.setenv("SIE_AUTH_TOKEN_FILE", str(file))
+    with pytest.raises(SettingsError, match=r"token cannot be read"):
+        load_settings()
+    file.write_text(" \n")
+    with pytest.raises(SettingsError, match="is empty, and is to hold a secret"):
+        load_settings()
+    file.write_text("tökén")
+    with pytest.raises(SettingsError, match=r"SIE_AUTH_TOKEN_FILE=\(a secret\): a token is printable ASCII"):
+        load_settings()
+    monkeypatch.setenv("SIE_AUTH_TOKEN", "other")
+    with pytest.raises(SettingsError, match=r"SIE_AUTH_TOKEN and SIE_AUTH_TOKEN_FILE=.* are both set; unset one"):
+        load_settings()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry
-from pydantic import SecretStr
 from starlette.exceptions import HTTPException
 
 from sie_core import __version__
@@ -23,7 +22,7 @@ from sie_core.api.openapi.document import build_openapi
 from sie_core.api.ops import cluster_status, status
 from sie_core.api.pages import routes as pages
 from sie_core.api.routes import BELOW, served
-from sie_core.auth import Auth
+from sie_core.auth import Auth, TokenSource
 from sie_core.callers import Callers
 from sie_core.contracts import FleetBackend, InferenceBackend, InferenceError, PoolLeases
 from sie_core.settings import Settings
@@ -42,7 +41,7 @@ def create_app(
     places_requests: bool = False,
     browsers: Browsers | None = None,
     pools: PoolLeases | None = None,
-    admin: SecretStr | None = None,
+    pool_tokens: Sequence[TokenSource] = (),
     routes: Sequence[Endpoint] = (),
 ) -> DirectApp:
     """Build the application.
@@ -57,7 +56,7 @@ def create_app(
         browsers: Which web pages may call, under which host names. None takes the origins of `settings` and any name;
             the names depend on the address that is listened on.
         pools: Leases workers; None where there are none to lease.
-        admin: The token of who may change pools where clients need tokens.
+        pool_tokens: The tokens of who may change pools where clients need tokens.
         routes: Further routes of this program.
 
     Raises:
@@ -66,7 +65,7 @@ def create_app(
     gate = gate or Gate.of(settings)
     browsers = browsers or Browsers(settings.cors_origins)
     registry = registry or CollectorRegistry()
-    auth, callers = Auth.of(settings, admin), Callers.of(settings)
+    auth, callers = Auth.of(settings, pool_tokens), Callers.of(settings)
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools)
     endpoints, http_metrics = served(api, routes), HttpMetrics(api.registry)
     direct_routes, router = DirectRoutes(api, endpoints, BELOW), fastapi_router(api, endpoints)

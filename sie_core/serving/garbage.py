@@ -13,7 +13,8 @@ from typing import Final
 COLLECT_EVERY: Final = (50_000, 20, 100)
 """Thresholds of Python's garbage collection. With its own, torch and transformers cost a full pass over 400 000 objects
 every few seconds under load, in which everything stands still for 200 ms, and a quarter of the time a load takes; young
-objects alone cost a process that only serves HTTP an eighth of its CPU. Reference counts free what requests leave behind; cycles are rare."""
+objects alone cost a process that only serves HTTP an eighth of its CPU. Reference counts free what requests leave
+behind; cycles are rare."""
 
 ARENA_MAX: Final = 4
 """glibc's arenas. Each keeps up to 64 MB of freed memory, and without a bound there are eight a core."""

@@ -39,6 +39,7 @@ from sie_cluster.worker.intake import Intake
 from sie_cluster.worker.vitals import vitals_of
 
 from sie_core.api import create_app
+from sie_core.auth import TokenSource
 from sie_core.catalog import build_catalog
 from sie_core.contracts import Message, QueueTransport
 from sie_core.defaults import BUILTINS
@@ -169,7 +170,7 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
                             registry=registry,
                             places_requests=each is backend,
                             pools=pools if each is backend else None,
-                            admin=settings.admin_token,
+                            pool_tokens=[TokenSource.of(settings, "pool_token")],
                             routes=ENDPOINTS if each is backend else (),
                         ),
                         raise_app_exceptions=False,

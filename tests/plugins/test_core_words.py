@@ -1,4 +1,4 @@
-"""The core knows nothing of a cluster: no import of it, and no word for its parts outside what clients and plugins read."""
+"""The core knows nothing of a cluster: it does not import it, and names its parts only where clients or plugins do."""
 
 from __future__ import annotations
 

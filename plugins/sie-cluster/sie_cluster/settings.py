@@ -111,6 +111,11 @@ class ClusterSettings(Settings):
         "A resource pool ends when nobody has renewed it for this many seconds; all gateways need the same value.",
         ge=1,
     )
+    pool_token: SecretStr | None = _cluster(
+        None,
+        "Who sends this token may change resource pools, where clients need tokens. Gateways have it. Unset, who sends "
+        "`SIE_ADMIN_TOKEN` may, if a gateway has that.",
+    )
     pool_admission_enabled: bool = _cluster(
         True,
         "A worker that was given to a resource pool serves that pool's work alone; with `false`, it serves what "
@@ -206,7 +211,7 @@ class ClusterSettings(Settings):
     def _store(cls, value: Any) -> Any:
         return path_or_url(value)
 
-    @field_validator("admin_token", "config_read_token")
+    @field_validator("admin_token", "config_read_token", "pool_token")
     @classmethod
     def _tokens(cls, value: SecretStr | None) -> Any:
         return sendable(value)

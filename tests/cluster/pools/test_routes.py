@@ -119,7 +119,7 @@ async def test_models_that_a_pool_pins_are_loaded_on_its_workers_until_it_ends(t
 
 
 async def test_pools_are_changed_with_the_admin_token_alone(tmp_path: Path) -> None:
-    tokens = {"auth_mode": "token", "auth_token": SecretStr("client"), "admin_token": SecretStr("admin")}
+    tokens = {"auth_mode": "token", "auth_token": SecretStr("client"), "pool_token": SecretStr("admin")}
     async with running(tmp_path, **L4, **tokens) as cluster:
         client, admin = ({"Authorization": f"Bearer {token}"} for token in ("client", "admin"))
         for headers, status in (({}, 401), (client, 403), (admin, 201)):

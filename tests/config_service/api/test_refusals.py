@@ -12,6 +12,7 @@ import pytest
 from sie_cluster.config_service.api.tokens import Tokens
 from sie_sdk.errors import ERRORS
 
+from sie_core.auth import TokenSource
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
 from tests.config_service.api.serving import TINY, Served, serving
 
@@ -160,7 +161,7 @@ async def test_a_page_of_another_origin_is_refused(untouched: Served) -> None:
 async def test_who_may_not_write_is_refused_before_the_body_is_looked_at(
     tmp_path: Path, header: str | None, status: int, error: str
 ) -> None:
-    tokens = Tokens("the-admin", "the-follower", "the-client", production=False)
+    tokens = Tokens(*(TokenSource((each,)) for each in ("the-admin", "the-follower", "the-client")), production=False)
     headers = {} if header is None else {"Authorization": header}
     async with serving(tmp_path / "store", tokens) as served:
         for method, path in (("POST", ""), ("PUT", "/acme/tiny"), ("DELETE", "/acme/base")):

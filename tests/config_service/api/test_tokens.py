@@ -10,6 +10,7 @@ from sie_cluster.config_service.api.tokens import Right, Tokens
 from sie_cluster.settings import ClusterSettings
 from starlette.datastructures import Headers
 
+from sie_core.auth import TokenSource
 from sie_core.contracts import InferenceError
 
 SET = {"admin_token": "the-admin", "config_read_token": "the-follower", "auth_token": "the-client"}
@@ -57,7 +58,7 @@ def test_the_prefix_may_be_written_in_any_case_or_left_out(prefix: str) -> None:
 
 
 def test_a_token_may_itself_begin_like_the_prefix() -> None:
-    of = Tokens("bearer-of-news", production=False)
+    of = Tokens(TokenSource(("bearer-of-news",)), production=False)
     assert asked(of, "write", "bearer-of-news") is asked(of, "write", "Bearer bearer-of-news") is None
 
 

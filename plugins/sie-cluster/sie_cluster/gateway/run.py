@@ -31,6 +31,7 @@ from sie_cluster.queue.payloads.store import open_payload_store
 from sie_cluster.settings import ClusterSettings
 from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
 from sie_core.api.http.limits import MOST_BODIES
+from sie_core.auth import TokenSource
 from sie_core.catalog import build_catalog, open_folder, require_one_source
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.tasks import supervised
@@ -115,7 +116,7 @@ async def _serve(
         places_requests=True,
         browsers=browsers,
         pools=pools,
-        admin=settings.admin_token,
+        pool_tokens=[TokenSource.of(settings, "pool_token" if settings.pool_token else "admin_token")],
         routes=ENDPOINTS,
     )
     refusal = partial(error_response, scope={"path": "/v1/"})

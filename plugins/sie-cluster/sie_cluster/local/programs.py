@@ -30,7 +30,7 @@ BEAT_MS, POLL_MS = "1000", "5000"
 for them."""
 BY_HAND = ".env"
 """What follows the name of a worker in that of the file with its variables, where it is started by hand."""
-TOKEN_FILE = "admin-token"
+TOKEN_FILE, POOL_TOKEN_FILE = "admin-token", "pool-token"
 OF_CONFIG_SERVICE = ("models_dir", "config_store_dir", "admin_token")
 """ClusterSettings that are for the config service; what others would inherit of them is emptied."""
 CONFIG_HOST = "127.0.0.1"
@@ -121,7 +121,7 @@ def describe_programs(
     return Programs(
         program("broker", list(broker.command), {}),
         program("config", sie("config", "serve"), variables(CONFIG, **of_config)),
-        program("gateway", sie("gateway"), variables("gateway", **_of_gateway(settings, of_config["admin_token"]))),
+        program("gateway", sie("gateway"), variables("gateway", **_of_gateway(settings, folder))),
         tuple(program(name, sie("worker", "--with-sidecar"), own) for name, own in of_workers.items() if workers),
         bundle_of,
         partial(
@@ -140,11 +140,7 @@ def _variables(
     The token that writes is random unless it is set, and lies in a file that its owner alone may read.
     """
     read_token = _secret(settings.config_read_token) or secrets.token_urlsafe(24)
-    admin_token = _secret(settings.admin_token) or secrets.token_urlsafe(24)
-    token_file = folder / TOKEN_FILE
-    token_file.touch(mode=0o600)
-    token_file.chmod(0o600)
-    token_file.write_text(admin_token + "\n")
+    admin_token = _kept(folder / TOKEN_FILE, settings.admin_token)
     of_config: dict[str, Any] = {
         name: getattr(settings, name) for name in OF_CONFIG_SERVICE if name in settings.model_fields_set
     }
@@ -169,10 +165,21 @@ def _variables(
     return shared, of_config
 
 
-def _of_gateway(settings: ClusterSettings, admin_token: str) -> dict[str, Any]:
-    """Give the settings that the gateway alone has; where clients need tokens, it needs the administrator's."""
+def _of_gateway(settings: ClusterSettings, folder: Path) -> dict[str, Any]:
+    """Give the settings that the gateway alone has; where clients need tokens, it needs that of pools."""
     own: dict[str, Any] = {"http_host": settings.http_host, "http_port": settings.http_port}
-    return own if settings.auth_mode == "none" else own | {"admin_token": admin_token}
+    if settings.auth_mode == "none":
+        return own
+    return own | {"pool_token": _kept(folder / POOL_TOKEN_FILE, settings.pool_token)}
+
+
+def _kept(file: Path, token: SecretStr | None) -> str:
+    """Write a token, random unless it is given, to a file that its owner alone may read; return it."""
+    plain = _secret(token) or secrets.token_urlsafe(24)
+    file.touch(mode=0o600)
+    file.chmod(0o600)
+    file.write_text(plain + "\n")
+    return plain
 
 
 def _write_variables(file: Path, own: Mapping[str, str]) -> None:

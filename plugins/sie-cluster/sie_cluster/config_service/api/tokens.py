@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Literal
 
-from pydantic import SecretStr
 from starlette.datastructures import Headers
 
 from sie_cluster.settings import ClusterSettings
-from sie_core.auth import HEADER, TokenSet, given_tokens
+from sie_core.auth import HEADER, TokenSet, TokenSource, given_tokens
 from sie_core.contracts import InferenceError
 
 Right = Literal["read", "export", "write"]
 
+NONE: Final = TokenSource(())
 _PRODUCTION: Final = frozenset({"prod", "production"})
 _SET: Final[dict[Right, str]] = {
     "read": "SIE_CONFIG_READ_TOKEN",
@@ -33,14 +34,20 @@ class Tokens:
     """
 
     def __init__(
-        self, admin: str | None = None, config_read: str | None = None, auth: str | None = None, *, production: bool
+        self,
+        admin: TokenSource = NONE,
+        config_read: TokenSource = NONE,
+        auth: TokenSource = NONE,
+        *,
+        production: bool,
     ) -> None:
-        rights: dict[Right, tuple[str | None, ...]] = {
+        rights: dict[Right, tuple[TokenSource, ...]] = {
             "read": (admin, config_read, auth),
             "export": (admin, config_read),
             "write": (admin,),
         }
-        self._accepted = {right: TokenSet(tokens) for right, tokens in rights.items()}
+        # Each set looks after its own sources, as a change must reach all.
+        self._accepted = {right: TokenSet(map(replace, tokens)) for right, tokens in rights.items()}
         self._production = production
 
     @classmethod
@@ -48,9 +55,7 @@ class Tokens:
         """Take those of the settings."""
         environments = {(each or "").lower() for each in (settings.deployment_env, settings.env)}
         return cls(
-            _plain(settings.admin_token),
-            _plain(settings.config_read_token),
-            _plain(settings.auth_token),
+            *(TokenSource.of(settings, field) for field in ("admin_token", "config_read_token", "auth_token")),
             production=bool(environments & _PRODUCTION),
         )
 
@@ -85,7 +90,3 @@ def _told(right: Right) -> str:
 
 def _forbidden(message: str) -> InferenceError:
     return InferenceError("FORBIDDEN", message, param=HEADER)
-
-
-def _plain(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
