@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, overload
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, overload
 
 from pydantic import ByteSize, Field, PrivateAttr, SecretStr, TypeAdapter, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -27,12 +27,6 @@ Secrets = Annotated[tuple[SecretStr, ...], NoDecode]
 
 _PROFILE = r"^[A-Za-z0-9][A-Za-z0-9_\-]*$"
 _INTEGER = "it is no integer; write digits alone, as `64`"
-GONE: Final[Mapping[str, str]] = {
-    "SIE_BATCH_POLICY": "SIE_SCHEDULER names what decides whose work runs next",
-    "SIE_MAX_BATCH_WAIT_MS": "no batch waits to fill while its device is idle",
-    "SIE_PRIORITY_STREAM": "long batches are preempted between their layers where the runner can",
-}
-"""Variables of earlier and other releases that nothing reads, with what to know instead."""
 
 _BYTES: Final = TypeAdapter(ByteSize)
 
@@ -64,6 +58,12 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
 
+    gone: ClassVar[Mapping[str, str]] = {
+        "SIE_BATCH_POLICY": "SIE_SCHEDULER names what decides whose work runs next",
+        "SIE_MAX_BATCH_WAIT_MS": "no batch waits to fill while its device is idle",
+        "SIE_PRIORITY_STREAM": "long batches are preempted between their layers where the runner can",
+    }
+    """Variables of earlier and other releases that nothing reads, with what to know instead."""
     _files: dict[str, Path] = PrivateAttr(default_factory=dict)
 
     # What whoever runs one server should know.
@@ -550,21 +550,28 @@ def variables_of(model: type[Settings]) -> frozenset[str]:
     return frozenset((*map(variable, model.model_fields), *files))
 
 
-def unknown_variables(of_plugins: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> list[str]:
+def unknown_variables(
+    of_plugins: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+    models: Iterable[type[Settings]] = (),
+) -> list[str]:
     """Describe every `SIE_*` variable that means nothing here, with what to know instead or the nearest known name.
 
     Args:
         of_plugins: The variables that plugins read.
         environ: Where to look; None takes the environment.
+        models: Settings that are read beside the core's.
     """
     environ = os.environ if environ is None else environ
-    known = core_variables() | ECOSYSTEM | set(of_plugins)
+    models = (Settings, *models)
+    known = ECOSYSTEM.union(of_plugins, *map(variables_of, models))
+    gone = {name: why for model in models for name, why in model.gone.items()}
     warnings = []
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known or is_service_link(name, environ):
             continue
-        if name in GONE:
-            warnings.append(f"{name} is set but is gone: {GONE[name]}")
+        if name in gone:
+            warnings.append(f"{name} is set but is gone: {gone[name]}")
             continue
         nearest = process.extractOne(name, sorted(known), score_cutoff=60)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""

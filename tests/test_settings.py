@@ -16,10 +16,11 @@ from sie_core import settings as module
 from sie_core.contracts import PluginSetting
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import GONE, SettingsError, unknown_variables, variable, variables_of
+from sie_core.settings import SettingsError, variable, variables_of
 
 load_settings = partial(module.load_settings, Settings)
 describe_settings = partial(module.describe_settings, model=Settings)
+unknown_variables = partial(module.unknown_variables, models=[Settings])
 GROUPS = ("basic", "advanced", "cluster", "config service")
 
 
@@ -160,14 +161,14 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name(monkeypatch: pyt
     assert "SIE_MODELS_DIR" in warning
 
 
-@pytest.mark.parametrize("name", GONE)
+@pytest.mark.parametrize("name", Settings.gone)
 def test_a_variable_that_is_gone_is_a_warning_that_says_what_to_know_instead(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "1")
     (warning,) = unknown_variables()
-    assert warning == f"{name} is set but is gone: {GONE[name]}"
-    named = set(re.findall(r"SIE_\w+", GONE[name]))
+    assert warning == f"{name} is set but is gone: {Settings.gone[name]}"
+    named = set(re.findall(r"SIE_\w+", Settings.gone[name]))
     assert named <= variables_of(Settings)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import SecretStr, field_validator
 
@@ -19,6 +19,12 @@ _cluster, _config_service = partial(setting, "cluster"), partial(setting, "confi
 
 class ClusterSettings(Settings):
     """The settings in force: arguments over environment over defaults."""
+
+    gone: ClassVar[Mapping[str, str]] = {
+        **Settings.gone,
+        "SIE_BATCHER_COALESCE_MS": "a sidecar sends slices on at once",
+        "SIE_GATEWAY_KUBERNETES": "name the headless service of the workers in SIE_GATEWAY_WORKERS",
+    }
 
     # Of gateways and workers, and of their way to the broker.
     nats_url: SecretStr | None = _cluster(
@@ -104,7 +110,7 @@ class ClusterSettings(Settings):
     gateway_configured_gpus: Names = _cluster(
         (),
         "Machines of these comma-separated profiles can be added, as `l4, a100-80gb`: clients may ask for them, and "
-        "for those of living workers.",
+        "for those of living workers. A scaler is told that requests which ask for none want the first.",
     )
     pool_lease_s: float = _cluster(
         1200.0,
@@ -144,6 +150,7 @@ class ClusterSettings(Settings):
     pipeline_depth: int = _cluster(
         2, "A sidecar sends its adapter process this many batches ahead of the one that runs.", ge=1
     )
+    rust_pipeline_depth: int | None = _cluster(None, "This is another name of `SIE_PIPELINE_DEPTH`.", ge=1)
     adaptive_min_quantum_ms: int = _cluster(
         2, "A busy sidecar waits at least this many milliseconds between two requests for more slices.", ge=0
     )

@@ -50,12 +50,10 @@ def read_settings(model: type[Any] | None = None, /, **arguments: Any) -> Any:
 
 def warn_of_unknown_variables(model: type[Settings], plugins: PluginSet) -> None:
     """Log every `SIE_*` variable that means nothing here, neither to the command's `model` nor to a plugin."""
-    from sie_core.settings import unknown_variables, variables_of
+    from sie_core.settings import unknown_variables
 
-    known = {setting.variable for setting in plugins.settings}.union(
-        *map(variables_of, (model, *plugins.settings_models))
-    )
-    for warning in unknown_variables(known):
+    of_plugins = (setting.variable for setting in plugins.settings)
+    for warning in unknown_variables(of_plugins, models=(model, *plugins.settings_models)):
         log.warning("%s", warning)
 
 

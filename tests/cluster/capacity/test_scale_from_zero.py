@@ -95,6 +95,20 @@ async def test_demand_is_told_until_a_worker_comes_and_series_are_there_before_a
     assert {("any", "default"), ("h100", "default"), ("l4-spot", "default")} <= series
 
 
+async def test_a_request_without_a_profile_counts_to_the_default_one(cluster: Cluster) -> None:
+    registry, backend = CollectorRegistry(), cluster.backend
+    known = lambda: (("h100", "l4-spot"), ("default",))  # noqa: E731
+    registry.register(CapacityNumbers(backend.provisioning, backend.admission, list, known, default_profile="h100"))
+    backend.provisioning.demand.add(backend._router.route("sie-fake/embedder").lane)
+    backend.provisioning.demand.add(backend._router.route("sie-fake/embedder", profile="h100").lane)
+
+    def demand(profile: str) -> float | None:
+        labels = {"machine_profile": profile, "bundle": "default"}
+        return registry.get_sample_value("sie_gateway_pending_demand", labels)
+
+    assert [demand(profile) for profile in ("h100", "l4-spot", "any")] == [2, 0, None]
+
+
 async def test_the_next_demand_is_told_how_long_the_last_one_waited(cluster: Cluster) -> None:
     lane = cluster.backend._router.route("sie-fake/embedder", profile="h100").lane
     cluster.backend.provisioning.demand._took_s[lane] = 9.0

@@ -103,6 +103,7 @@ async def _serve(
             lambda: workers.reports().values(),
             lambda: (profiles.known(), router.known.bundles if router.known else ()),
             leased=keeper.leased_gpus,
+            default_profile=next(iter(settings.gateway_configured_gpus), None),
             refused=lambda: {("unknown", "", "profile"): profiles.refused, ("", "", "places"): gate.refused},
         )
     )

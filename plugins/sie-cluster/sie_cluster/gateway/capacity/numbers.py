@@ -50,6 +50,7 @@ class CapacityNumbers(Collector):
         known: Gives the machine profiles and the bundles of the cluster.
         leased: Gives the leased GPUs, by machine profile and bundle.
         refused: Gives the requests that were refused otherwise, by machine profile, bundle and reason.
+        default_profile: The machine profile that requests without one are counted to; None counts them to `any`.
     """
 
     def __init__(
@@ -61,9 +62,11 @@ class CapacityNumbers(Collector):
         *,
         leased: Callable[[], Mapping[Labels, int]] = dict,
         refused: Callable[[], Mapping[Refusal, int]] = dict,
+        default_profile: str | None = None,
     ) -> None:
         self._provisioning, self._admission, self._reports = provisioning, admission, reports
         self._known, self._leased, self._refused = known, leased, refused
+        self._default = default_profile or ANY_PROFILE
         self._seen: set[Labels] = set()
 
     def collect(self) -> Iterator[Metric]:
@@ -71,17 +74,17 @@ class CapacityNumbers(Collector):
         now = time.monotonic()
         profiles, bundles = self._known()
         reports = list(self._reports())
-        self._see((profile, bundle) for profile in (ANY_PROFILE, *profiles) for bundle in bundles)
+        self._see((profile, bundle) for profile in (self._default, *profiles) for bundle in bundles)
         self._see((report.profile, report.bundle) for report in reports)
         keys = list(self._admission.busy())
         held = Counter[Labels]()
         for report in reports:
             held[report.profile, report.bundle] += report.held
         demand = self._provisioning.demand.pending()
-        yield self._gauge("pending_demand", _by_labels((lane, float(count)) for lane, count in demand))
+        yield self._gauge("pending_demand", self._by_labels((lane, float(count)) for lane, count in demand))
         oldest = ((key.lane, now - next(iter(key.tickets)).since) for key in keys)
-        yield self._gauge("queue_age_seconds", _by_labels(oldest, max))
-        yield self._gauge("queued_cost", _by_labels((key.lane, key.cost) for key in keys))
+        yield self._gauge("queue_age_seconds", self._by_labels(oldest, max))
+        yield self._gauge("queued_cost", self._by_labels((key.lane, key.cost) for key in keys))
         yield self._gauge("worker_queue_depth", held)
         yield self._gauge("active_lease_gpus", self._leased())
         yield self._responses()
@@ -102,7 +105,7 @@ class CapacityNumbers(Collector):
     def _responses(self) -> CounterMetricFamily:
         name = "provisioning_responses"
         family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=_LABELS)
-        counts = self._provisioning.refused
+        counts = self._counted(self._provisioning.refused)
         self._see(counts)
         for labels in sorted(self._seen):
             family.add_metric(labels, counts.get(labels, 0.0))
@@ -111,7 +114,8 @@ class CapacityNumbers(Collector):
     def _rejected(self) -> CounterMetricFamily:
         name = "rejected_requests"
         family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=(*_LABELS, "reason"))
-        for reason, counts in (("provisioning", self._provisioning.refused), ("queue_full", self._admission.refused)):
+        for reason, refused in (("provisioning", self._provisioning.refused), ("queue_full", self._admission.refused)):
+            counts = self._counted(refused)
             self._see(counts)
             for labels in sorted(self._seen):
                 family.add_metric((*labels, reason), counts.get(labels, 0.0))
@@ -119,12 +123,23 @@ class CapacityNumbers(Collector):
             family.add_metric(others, count)
         return family
 
+    def _labels(self, labels: Labels) -> Labels:
+        profile, bundle = labels
+        return (self._default if profile == ANY_PROFILE else profile), bundle
 
-def _by_labels(
-    values: Iterable[tuple[Lane, float]], join: Callable[[float, float], float] = lambda one, other: one + other
-) -> dict[Labels, float]:
-    joined: dict[Labels, float] = {}
-    for lane, value in values:
-        labels = lane.labels
-        joined[labels] = join(joined[labels], value) if labels in joined else value
-    return joined
+    def _counted(self, refused: Mapping[Labels, int]) -> Counter[Labels]:
+        counts = Counter[Labels]()
+        for labels, count in refused.items():
+            counts[self._labels(labels)] += count
+        return counts
+
+    def _by_labels(
+        self,
+        values: Iterable[tuple[Lane, float]],
+        join: Callable[[float, float], float] = lambda one, other: one + other,
+    ) -> dict[Labels, float]:
+        joined: dict[Labels, float] = {}
+        for lane, value in values:
+            labels = self._labels(lane.labels)
+            joined[labels] = join(joined[labels], value) if labels in joined else value
+        return joined

@@ -24,7 +24,8 @@ class Dispatch:
     """
 
     def __init__(self, settings: ClusterSettings, send: Callable[[Slice], None]) -> None:
-        self._send_on, self._depth, self._batch_bytes = send, settings.pipeline_depth, batch_bytes(settings)
+        self._send_on, self._batch_bytes = send, batch_bytes(settings)
+        self._depth = settings.rust_pipeline_depth or settings.pipeline_depth
         self._waiting = Turns()
         """Slices that the adapter process has not been sent."""
         self._ahead = Ahead(self._batch_bytes)
