@@ -13,9 +13,9 @@ import orjson
 import pytest
 from sie_cluster.config_service.history import history
 from sie_cluster.config_service.history.history import StoreDamaged
+from sie_cluster.config_service.history.lease import LeaseDamaged
 from sie_cluster.config_service.history.records import Commit, StoredModel
 from sie_cluster.config_service.leading import LOOKS
-from sie_cluster.config_service.lease import LeaseDamaged
 from sie_cluster.config_service.service import ConfigService
 
 from sie_core.contracts import ObjectStoreError, VersionedObject

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from sie_cluster.config_service.lease import Lease, LeaseDamaged, LeaseLost
+from sie_cluster.config_service.history.lease import Lease, LeaseDamaged, LeaseLost
 
 from sie_core.contracts import ObjectStoreError, VersionedObject
 from sie_core.folder_store import FolderStore

@@ -13,7 +13,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sie_cluster.config_service.history import history
-from sie_cluster.config_service.lease import LONGEST_S
+from sie_cluster.config_service.history.lease import LONGEST_S
 from sie_cluster.config_service.results import Answer
 from sie_cluster.config_service.service import ConfigService
 

@@ -9,7 +9,6 @@ from sie_pytorch.forward import DESCRIBED, DISENTANGLED, INTERFACE
 
 from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
-from sie_flash.settings import CUDA_GRAPHS
 
 CONTRACT_VERSION = 1
 
@@ -45,6 +44,15 @@ VARLEN_LOOP = RunnerSpec(
     attention_backends=TORCH_VARLEN.attention_backends,
 )
 """The loop over described layers, by either kernel."""
+
+
+CUDA_GRAPHS = PluginSetting(
+    "SIE_CUDA_GRAPHS",
+    "off",
+    "With `auto`, forward passes of at most 2,048 tokens are recorded as CUDA graphs and replayed; with `off`, each of "
+    "their kernels is launched by itself.",
+    ("auto", "off"),
+)
 
 
 @hookimpl

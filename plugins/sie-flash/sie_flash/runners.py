@@ -17,7 +17,7 @@ from sie_flash.graphs import CudaCapture
 from sie_flash.kernels import Kernel, flash_attn, torch_flash, torch_varlen
 from sie_flash.layout import lay_out
 from sie_flash.loop import VarlenLoop
-from sie_flash.settings import CUDA_GRAPHS
+from sie_flash.plugin import CUDA_GRAPHS
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from sie_cluster.config_service.lease import Lease, LeaseLost
+from sie_cluster.config_service.history.lease import Lease, LeaseLost
 from sie_objectstore.store import BucketStore
 
 from sie_core.contracts import ObjectStore, ObjectStoreError

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from sie_cluster.config_service.history.history import StoreDamaged
-from sie_cluster.config_service.lease import Lease, LeaseDamaged, LeaseLost
+from sie_cluster.config_service.history.lease import Lease, LeaseDamaged, LeaseLost
 from sie_core.contracts import ObjectStoreError
 
 log = logging.getLogger(__name__)

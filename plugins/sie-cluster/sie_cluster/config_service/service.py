@@ -14,11 +14,11 @@ from sie_bundle.bundles.registry import Registry
 
 from sie_cluster.config_service.held import Held, Source, hold
 from sie_cluster.config_service.history.history import History, StoreDamaged
+from sie_cluster.config_service.history.lease import LASTS_S, Lease, LeaseLost
 from sie_cluster.config_service.history.records import Commit
 from sie_cluster.config_service.history.snapshotting import Snapshotter
 from sie_cluster.config_service.history.state import State
 from sie_cluster.config_service.leading import Leadership, renewed
-from sie_cluster.config_service.lease import LASTS_S, Lease, LeaseLost
 from sie_cluster.config_service.refusals import standby, store_failed, store_required
 from sie_cluster.config_service.results import Answer
 from sie_cluster.config_service.telling import Exports, Publish, change_of, tell

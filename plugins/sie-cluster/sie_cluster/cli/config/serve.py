@@ -29,7 +29,7 @@ def serve(**options: Any) -> None:
     once. A second one on the same store stands by.
     """
     from sie_cluster.config_service.history.history import StoreDamaged
-    from sie_cluster.config_service.lease import LeaseDamaged
+    from sie_cluster.config_service.history.lease import LeaseDamaged
     from sie_cluster.config_service.run import ServiceEnded, run_config_service
     from sie_cluster.settings import ClusterSettings
 

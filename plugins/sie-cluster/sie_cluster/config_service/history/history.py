@@ -13,9 +13,9 @@ from typing import TypeVar
 import orjson
 from pydantic import ValidationError
 
+from sie_cluster.config_service.history.lease import Lease
 from sie_cluster.config_service.history.records import Commit, Head, Pointer, Record, Snapshot, encode
 from sie_cluster.config_service.history.state import State, restored
-from sie_cluster.config_service.lease import Lease
 from sie_core.catalog.configs.reading import describe_problems
 from sie_core.contracts import ObjectStore, ObjectStoreError
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 from sie_cluster.config_service.history.history import History
+from sie_cluster.config_service.history.lease import LeaseLost
 from sie_cluster.config_service.history.state import State
-from sie_cluster.config_service.lease import LeaseLost
 from sie_core.contracts import ObjectStoreError
 
 log = logging.getLogger(__name__)
