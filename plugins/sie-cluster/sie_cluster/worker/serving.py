@@ -15,6 +15,7 @@ from sie_cluster.messages.export import Export
 from sie_cluster.messages.health import encode_vitals
 from sie_cluster.messages.status import WorkerStatus, encode_status
 from sie_cluster.messages.work import batch_bytes
+from sie_cluster.programs.own_url import own_url
 from sie_cluster.programs.probes import probes, refusal
 from sie_cluster.programs.processes import Program
 from sie_cluster.settings import ClusterSettings
@@ -32,7 +33,7 @@ from sie_core.engine import Engine, build_engine
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.http_server import HttpServer
-from sie_core.serving.listening import address_of, url_of
+from sie_core.serving.listening import address_of
 
 log = logging.getLogger("sie_core.worker")
 
@@ -67,7 +68,7 @@ async def answer_slices(
         PluginError: Something chosen by a setting is not installed.
         SettingsError: As for the standalone server.
     """
-    auth, url = Auth.of(settings), url_of(listener)
+    auth, url = Auth.of(settings), own_url(listener)
     folder = None if settings.config_service_url else open_folder(settings, plugins)
     first = build_catalog(settings, plugins, folder=folder, export=None if folder else Export(0))
     engine = build_engine(settings, plugins, first, gated=True)
