@@ -368,12 +368,7 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _bytes(cls, value: Any) -> Any:
-        if not isinstance(value, str) or value.strip().isdecimal():
-            return value
-        try:
-            return _BYTES.validate_python(value)
-        except ValidationError:
-            raise ValueError("it is no number of bytes; write digits, or a unit as in `512MB` and `2GiB`") from None
+        return number_of_bytes(value)
 
     @field_validator("trusted_proxies")
     @classmethod
@@ -401,6 +396,20 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: Any) -> Any:
         return split(value)
+
+
+def number_of_bytes(value: Any) -> Any:
+    """Read a number of bytes with a unit; digits and anything else stay as they are.
+
+    Raises:
+        ValueError: It is no number of bytes.
+    """
+    if not isinstance(value, str) or value.strip().isdecimal():
+        return value
+    try:
+        return _BYTES.validate_python(value)
+    except ValidationError:
+        raise ValueError("it is no number of bytes; write digits, or a unit as in `512MB` and `2GiB`") from None
 
 
 def split(value: Any) -> Any:

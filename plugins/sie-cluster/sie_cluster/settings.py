@@ -9,7 +9,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import SecretStr, field_validator
 
-from sie_core.settings import Names, Settings, each_like, path_or_url, sendable, setting, split, variable
+from sie_core.settings import (
+    Names,
+    Settings,
+    each_like,
+    number_of_bytes,
+    path_or_url,
+    sendable,
+    setting,
+    split,
+    variable,
+)
 
 _NOT_OF_THE_BROKER = frozenset({"nats_url", "nats_config_trusted_producers"})
 """Fields named `nats_…` that are no options of a queue transport."""
@@ -96,6 +106,18 @@ class ClusterSettings(Settings):
     )
     gateway_max_concurrent_requests: int = _cluster(
         4096, "A gateway admits this many requests at once; further ones get 503 QUEUE_FULL.", ge=1
+    )
+    gateway_memory_bytes: int | None = _cluster(
+        None,
+        "Bodies, slices and results take at most this many bytes of a gateway. Unset, it is half of the memory of its "
+        "container or machine, but at most 2 GiB.",
+        ge=1 << 26,
+    )
+    sidecar_memory_bytes: int | None = _cluster(
+        None,
+        "Large slices and results take at most this many bytes of a sidecar. Unset, it is half of the memory of its "
+        "container or machine, but at most 1 GiB.",
+        ge=1 << 26,
     )
     gateway_health_mode: Literal["nats", "ws"] = _cluster(
         "nats",
@@ -217,6 +239,11 @@ class ClusterSettings(Settings):
     @classmethod
     def _store(cls, value: Any) -> Any:
         return path_or_url(value)
+
+    @field_validator("gateway_memory_bytes", "sidecar_memory_bytes", mode="before")
+    @classmethod
+    def _memory(cls, value: Any) -> Any:
+        return number_of_bytes(value)
 
     @field_validator("admin_token", "config_read_token", "pool_token")
     @classmethod

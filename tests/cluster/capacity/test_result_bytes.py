@@ -28,6 +28,6 @@ async def test_a_reply_that_is_too_large_in_all_is_refused_although_no_slice_is(
 async def test_the_oldest_request_is_answered_beyond_the_bytes_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arriving, "RESULT_BYTES", 1)
+    monkeypatch.setattr(arriving, "RESULTS_PART", 1e-12)
     async with running(tmp_path) as cluster:
         assert await status(cluster, 320) == (200, None)

@@ -15,7 +15,6 @@ from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.offers import FRAME_BYTES
 from sie_cluster.sidecar.held import Slice
-from sie_cluster.sidecar.queue import large_slices
 from sie_cluster.sidecar.queue.large_slices import LargeSlices
 
 from sie_core.contracts import InferenceRequest, Item, QueueError
@@ -34,9 +33,13 @@ class Ends:
     came: asyncio.Queue[Slice] = field(default_factory=asyncio.Queue)
     failed: asyncio.Queue[tuple[Slice, QueueError | FrameError]] = field(default_factory=asyncio.Queue)
 
-    def slices(self) -> LargeSlices:
+    def slices(self, most_bytes: int = 1 << 30) -> LargeSlices:
         return LargeSlices(
-            self.fetcher, lambda _: True, self.came.put_nowait, lambda *failed: self.failed.put_nowait(failed)
+            self.fetcher,
+            lambda _: True,
+            self.came.put_nowait,
+            lambda *failed: self.failed.put_nowait(failed),
+            most_bytes,
         )
 
     async def held(self, number: int) -> Slice:
@@ -58,9 +61,8 @@ async def ends() -> AsyncIterator[Ends]:
     await other.close()
 
 
-async def test_a_slice_counts_until_the_adapter_process_has_it(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_slices, "FETCHED_BYTES", FRAME_BYTES + 1000)
-    slices, (first, second) = ends.slices(), [await ends.held(number) for number in (1, 2)]
+async def test_a_slice_counts_until_the_adapter_process_has_it(ends: Ends) -> None:
+    slices, (first, second) = ends.slices(FRAME_BYTES + 1000), [await ends.held(number) for number in (1, 2)]
     for each in (first, second):
         slices.fetch(each)
     async with asyncio.timeout(BOUND_S):

@@ -26,11 +26,11 @@ from sie_cluster.gateway.pools.keeping import PoolKeeper
 from sie_cluster.gateway.pools.leasing import Leasing
 from sie_cluster.gateway.routing import Router, own_registry
 from sie_cluster.gateway.sight.dialled import dialled_workers
+from sie_cluster.programs.memory import gateway_bytes, with_memory
 from sie_cluster.queue.broker import Make, transport_maker
 from sie_cluster.queue.payloads.store import open_payload_store
 from sie_cluster.settings import ClusterSettings
 from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
-from sie_core.api.http.limits import MOST_BODIES
 from sie_core.auth import TokenSource
 from sie_core.catalog import build_catalog, open_folder, require_one_source
 from sie_core.catalog.sources.watcher import CatalogWatch
@@ -41,6 +41,9 @@ from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, listen, url_of
+
+BODIES_PART = 1 / 4
+"""Part of a gateway's memory for bodies of requests; one of the largest size always fits."""
 
 log = logging.getLogger("sie_core.gateway")
 
@@ -63,6 +66,7 @@ def run_gateway(settings: ClusterSettings, plugins: PluginSet, on_ready: OnReady
         QueueError: The broker refuses this user.
     """
     collect_seldom()
+    settings = with_memory(settings, plugins)
     make = transport_maker(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(settings, plugins, make, listener, on_ready))
@@ -95,7 +99,8 @@ async def _serve(
     backend = QueueBackend(
         dispatcher, workers, plugins, router, settings.gateway_timeout_s, follower, places, keeper, dialled
     )
-    gate = Gate(places, MOST_BODIES * settings.max_request_body_bytes, setting="SIE_GATEWAY_MAX_CONCURRENT_REQUESTS")
+    bodies = max(settings.max_request_body_bytes, int(gateway_bytes(settings) * BODIES_PART))
+    gate = Gate(places, bodies, setting="SIE_GATEWAY_MAX_CONCURRENT_REQUESTS")
     metrics.registry.register(
         CapacityNumbers(
             backend.provisioning,

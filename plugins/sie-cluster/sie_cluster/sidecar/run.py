@@ -14,6 +14,7 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.fleet.pools.reading import pools_reader
+from sie_cluster.programs.memory import with_memory
 from sie_cluster.programs.probes import probes, refusal
 from sie_cluster.queue.broker import Make, open_transport, transport_maker
 from sie_cluster.queue.payloads.store import PayloadStore, open_payload_store
@@ -45,6 +46,7 @@ def run_sidecar(settings: ClusterSettings, plugins: PluginSet) -> None:
     collect_seldom()
     if settings.config_service_url is not None:
         require_one_source(settings)
+    settings = with_memory(settings, plugins)
     make, store = transport_maker(settings, plugins), open_payload_store(settings, plugins)
     port, chosen_by = settings.worker_metrics_port, "--metrics-port or SIE_WORKER_METRICS_PORT"
     with contextlib.closing(listen(settings.http_host, port, chosen_by=chosen_by)) as listener:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from sie_cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
 from sie_cluster.messages.work import WorkHead, batch_bytes
+from sie_cluster.programs.memory import sidecar_bytes
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.store import PayloadStore
@@ -25,8 +26,8 @@ from sie_cluster.sidecar.reporting import most_cost
 from sie_core.concurrency.pacing import PACING
 from sie_core.contracts import Delivery, Pull, QueueTransport
 
-BULK_BYTES = 512 << 20
-"""Of results larger than a message that wait to be fetched."""
+OFFERED_PART = 1 / 2
+"""Part of a sidecar's memory for results larger than a message that wait to be fetched."""
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Slices:
         self._held = Held()
         self._idle = asyncio.Event()
         self._idle.set()
-        holder = Holder(transport, BULK_BYTES, store, frames=settings.payload_frames)
+        holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store, frames=settings.payload_frames)
         self._results = Results(
             transport, holder, lambda held: self.holds(held) and is_wanted(held.head.reply), self.drop
         )

@@ -16,10 +16,10 @@ from sie_cluster.queue.subjects import is_inbox
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import InferenceError, Message, QueueError
 
-FETCHED_BYTES = 512 << 20
-"""Of results larger than a message; beyond it results wait at their workers."""
-RESULT_BYTES = 1 << 30
-"""Of all results of requests that are not answered yet; beyond it a request is refused that is not the oldest."""
+FETCHED_PART = 1 / 4
+"""Part of a gateway's memory for results larger than a message; beyond it results wait at their workers."""
+RESULTS_PART = 3 / 8
+"""Part for all results of requests that are not answered yet; beyond it a request is refused that is not the oldest."""
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +30,17 @@ class Arriving:
     Args:
         flights: The requests, by the subjects of their results, the oldest first.
         most_bytes: Of one reply.
+        memory_bytes: Of all payloads of the gateway.
         metrics: Counts.
         tasks: Those of the owner.
     """
 
-    def __init__(self, flights: Mapping[str, Flight], most_bytes: int, metrics: GatewayMetrics, tasks: Tasks) -> None:
+    def __init__(
+        self, flights: Mapping[str, Flight], most_bytes: int, memory_bytes: int, metrics: GatewayMetrics, tasks: Tasks
+    ) -> None:
         self._flights, self._most_bytes, self._metrics, self._tasks = flights, most_bytes, metrics, tasks
-        self._room = Room(FETCHED_BYTES)
+        self._room = Room(int(memory_bytes * FETCHED_PART))
+        self._results_bytes = int(memory_bytes * RESULTS_PART)
         self._fetcher: Fetcher | None = None
         self._fetching: set[str] = set()
         """The subjects of the offers of results that are being fetched."""
@@ -84,7 +88,7 @@ class Arriving:
         if flight.result_bytes > self._most_bytes:
             told = f"The reply has more than {self._most_bytes} bytes (SIE_MAX_REPLY_BYTES)"
             flight.fail(InferenceError("REPLY_TOO_LARGE", f"{told}; send fewer items per request."))
-        elif self.bytes > RESULT_BYTES and next(iter(self._flights.values())) is not flight:
+        elif self.bytes > self._results_bytes and next(iter(self._flights.values())) is not flight:
             flight.fail(
                 InferenceError("QUEUE_FULL", "The results that wait to be sent fill the gateway; retry shortly.")
             )

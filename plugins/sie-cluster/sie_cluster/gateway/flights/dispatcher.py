@@ -20,6 +20,7 @@ from sie_cluster.messages.work import (
     batch_bytes,
     encode_offered,
 )
+from sie_cluster.programs.memory import gateway_bytes
 from sie_cluster.queue.broker import Make, ensure_queue, open_transport
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
@@ -53,8 +54,8 @@ SIDECARS_S = 3.0
 """After which they are cancelled once more: sidecars that the broker has lost too are connected again by then."""
 REPLY_BYTES = 8
 """Random, of the subject that a request's results come to: too many to guess while it waits."""
-BULK_BYTES = 256 << 20
-"""Of slices larger than a message that wait to be fetched."""
+OFFERED_PART = 1 / 8
+"""Part of a gateway's memory for slices larger than a message that wait to be fetched."""
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Dispatcher:
         """By the reply of a request that ended while the broker was away: its pool, and where its slices are."""
         self._tasks = Tasks()
         self._beside: list[asyncio.Task[None]] = []
-        self.arriving = Arriving(self._flights, settings.max_reply_bytes, metrics, self._tasks)
+        self.arriving = Arriving(self._flights, settings.max_reply_bytes, gateway_bytes(settings), metrics, self._tasks)
         beat_s = settings.health_publish_interval_ms / 1000
         self._telling = Telling(lambda: self.transport, self._pools, beat_s)
         self._look_ups = LookUps(self._flights, lambda: self.transport)
@@ -137,7 +138,12 @@ class Dispatcher:
         self._reply = self._telling.inbox = inbox.subject
         await ensure_queue(transport, queue)
         self._pools.add(self._settings.pool)
-        self._holder = Holder(transport, BULK_BYTES, self._store, frames=self._settings.payload_frames)
+        self._holder = Holder(
+            transport,
+            int(gateway_bytes(self._settings) * OFFERED_PART),
+            self._store,
+            frames=self._settings.payload_frames,
+        )
         self.arriving.open(self._reply, Fetcher(transport, self._store))
         self._transport = transport
         self.connected_at = time.monotonic()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sie_cluster.messages.frames import FrameError
+from sie_cluster.programs.memory import sidecar_bytes
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.adapter.awaiting_config import AwaitingConfig
@@ -17,6 +18,8 @@ from sie_cluster.sidecar.queue.large_slices import LargeSlices
 from sie_cluster.sidecar.queue.results import failure
 from sie_core.contracts import InferenceError, QueueError
 
+FETCHED_PART = 1 / 4
+"""Part of a sidecar's memory for slices larger than a message."""
 MOST_FETCHES = 6
 """The delivery of a slice, for whatever reason it came again, from which on it is not given back where it cannot be
 fetched: its client is told to retry, after 7.5 s in pauses where every delivery failed."""
@@ -67,7 +70,9 @@ class Forwarding:
     ) -> None:
         self._link, self._owner, self._on_lack = link, owner, on_lack
         self._most_fetches = min(MOST_FETCHES, settings.max_deliver - 1)
-        self._large = LargeSlices(fetcher, is_inbox, self._fetched, self._not_fetched)
+        self._large = LargeSlices(
+            fetcher, is_inbox, self._fetched, self._not_fetched, int(sidecar_bytes(settings) * FETCHED_PART)
+        )
         self.dispatch = Dispatch(settings, self._send)
         self.awaiting = AwaitingConfig(self.dispatch.take, self._config_is_late)
 

@@ -15,8 +15,8 @@ from sie_cluster.queue.payloads.room import Room
 from sie_cluster.sidecar.held import Slice
 from sie_core.contracts import QueueError
 
-FETCHED_BYTES = 256 << 20
-"""Of slices that are being fetched, or were and wait for the adapter process; the others wait at their gateways."""
+MOST_SLICE_BYTES = 256 << 20
+"""Of one slice; a larger one is refused as unreadable."""
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ class LargeSlices:
         is_gateway: Whether a subject is the inbox of a gateway.
         on_fetched: Called with each that is there; its frame is set.
         on_failed: Called where one cannot be fetched, or is not what was announced.
+        most_bytes: Of slices that are being fetched, or were and wait for the adapter process; the others wait at their
+            gateways.
     """
 
     def __init__(
@@ -37,10 +39,11 @@ class LargeSlices:
         is_gateway: Callable[[str], bool],
         on_fetched: Callable[[Slice], None],
         on_failed: Callable[[Slice, QueueError | FrameError], None],
+        most_bytes: int,
     ) -> None:
         self._fetcher, self._is_gateway = fetcher, is_gateway
         self._on_fetched, self._on_failed = on_fetched, on_failed
-        self._room = Room(FETCHED_BYTES)
+        self._room = Room(most_bytes)
         self._fetching: dict[int, asyncio.Task[None]] = {}
 
     @property
@@ -79,7 +82,7 @@ class LargeSlices:
             self._on_failed(held, problem)
 
     async def _fetched(self, held: Slice) -> bytes:
-        offer = Offer.from_map(held.head.offer, FETCHED_BYTES)
+        offer = Offer.from_map(held.head.offer, MOST_SLICE_BYTES)
         if not self._is_gateway(offer.subject):
             raise FrameError(f"{offer.subject[:200]!r} is no inbox of a gateway")
         await self._room.enter(held, offer.bytes)
