@@ -339,15 +339,16 @@ class BrokerPlan:
 
 @dataclass(frozen=True, slots=True)
 class LocalBroker:
-    """A private broker on this machine, for `sie cluster up`."""
+    """A private broker on this machine, for `sie cluster up`, or several that keep copies of one another's queues."""
 
-    command: tuple[str, ...]
-    """The program's command line.
+    commands: tuple[tuple[str, ...], ...]
+    """The command line of each program.
 
     It runs in the foreground and keeps its port over restarts. Nobody else gets the port while it is down, so it must
     listen with SO_REUSEADDR, as servers do.
     """
     url: str
+    """Of several, all their URLs with commas between."""
     logins: Mapping[str, Mapping[str, str]]
     """The settings of each user by its name, as `QueueTransportFactory.create` takes them."""
 
@@ -367,10 +368,10 @@ class QueueTransportFactory:
     """
     configure: Callable[[BrokerPlan], str] | None = None
     """Writes the broker's configuration, which grants each user the rights of its `Access`. None if it has none."""
-    local: Callable[[Path, Sequence[Access]], LocalBroker] | None = None
-    """Prepares a broker for these users that keeps its files in a folder; starts nothing. None if it has none.
+    local: Callable[[Path, Sequence[Access], int], LocalBroker] | None = None
+    """Prepares so many brokers for these users that keep their files in a folder; starts nothing. None if it has none.
 
-    Raises `ValueError`, naming what to install, if its program is missing.
+    Raises `ValueError`, naming what to install, if its program is missing, or if it cannot run so many.
     """
 
 

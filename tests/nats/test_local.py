@@ -24,3 +24,18 @@ def test_each_program_has_a_user_and_the_file_with_passwords_is_its_owner_s_alon
     assert told["host"] == "127.0.0.1"
     again = local_broker(tmp_path, users)
     assert again.logins["gateway"]["password"] != broker.logins["gateway"]["password"]
+
+
+def test_several_brokers_know_one_another_by_a_password_of_their_own(tmp_path: Path) -> None:
+    broker = local_broker(tmp_path, accesses("_default", workers={"worker-1": "_default"}), 3)
+    told = [json.loads((tmp_path / f"nats-{number}.conf").read_text()) for number in (1, 2, 3)]
+    assert broker.url.split(",") == [f"nats://127.0.0.1:{each['port']}" for each in told]
+    assert [each["server_name"] for each in told] == ["nats-1", "nats-2", "nats-3"]
+    assert len({each["jetstream"]["store_dir"] for each in told}) == 3
+    for each in told:
+        login = each["cluster"]["authorization"]
+        at = [f"nats://{login['user']}:{login['password']}@127.0.0.1:{other['cluster']['port']}" for other in told]
+        assert each["cluster"]["routes"] == at
+        assert each["cluster"]["host"] == "127.0.0.1"
+    assert told[0]["authorization"] == told[1]["authorization"] == told[2]["authorization"]
+    assert len({each[-1] for each in broker.commands}) == 3

@@ -32,7 +32,7 @@ def _configure(plan: BrokerPlan) -> str:
     return broker_config(plan)
 
 
-def _local(folder: Path, users: Sequence[Access]) -> LocalBroker:
+def _local(folder: Path, users: Sequence[Access], brokers: int) -> LocalBroker:
     from sie_nats.broker.local import local_broker
 
-    return local_broker(folder, users)
+    return local_broker(folder, users, brokers)

@@ -35,7 +35,7 @@ async def asked(answer: bytes, workers: tuple[Program, ...] = ()) -> tuple[bytes
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     down = Program("down", [], {})
     bundles = {worker.name: "default" for worker in workers}
-    table = Table(Programs(down, down, down, workers, bundles, lambda: asyncio.sleep(0)), url)
+    table = Table(Programs((down,), down, down, workers, bundles, lambda: asyncio.sleep(0)), url)
     told = await asyncio.to_thread(ask, url, 10.0)
     up = await asyncio.to_thread(workers_up, url)
     lines = await asyncio.to_thread(table.lines)
@@ -84,7 +84,7 @@ async def test_an_answer_that_nobody_foresaw_ends_no_cluster(tmp_path: Path, cap
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url, down = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", Program("down", [], {})
-    table = Table(Programs(down, down, down, (), {}, lambda: asyncio.sleep(0)), url)
+    table = Table(Programs((down,), down, down, (), {}, lambda: asyncio.sleep(0)), url)
     shown: list[list[str]] = []
     async with asyncio.timeout(60):
         await up._watch(table, asked, shown.append, tmp_path)

@@ -74,3 +74,35 @@ def test_a_killed_command_leaves_no_orphan(tmp_path: Path) -> None:
         server.process.wait()
         _, alive = psutil.wait_procs(started, timeout=BOUND_S)
         assert running(alive) == []
+
+
+def test_of_three_brokers_one_may_be_killed_and_every_request_is_answered(tmp_path: Path) -> None:
+    journalled(tmp_path)
+    with run_cluster(tmp_path, "--brokers", "3", "--preload", MODEL) as server:
+        brokers = [each for each in below(server) if "nats-server" in each.cmdline()[0]]
+        assert len(brokers) == 3
+        statuses, ended = [], threading.Event()
+
+        def ask(number: int) -> int:
+            body = {"items": [{"text": f"text {number}"}]}
+            headers = {"Prefer": "wait=30"}
+            reply = httpx.post(f"{server.url}/v1/encode/{MODEL}", json=body, headers=headers, timeout=BOUND_S)
+            return reply.status_code
+
+        def ask_on() -> None:
+            while not ended.is_set():
+                statuses.append(ask(len(statuses)))
+
+        asking = threading.Thread(target=ask_on)
+        asking.start()
+        try:
+            until(lambda: len(statuses) >= 10, "requests")
+            brokers[0].kill()
+            brokers[0].wait(BOUND_S)
+            before = len(statuses)
+            until(lambda: len(statuses) >= before + 10, "requests beside two brokers")
+        finally:
+            ended.set()
+            asking.join(BOUND_S)
+        assert set(statuses) == {200}
+        until(lambda: sum("nats-server" in each.cmdline()[0] for each in below(server)) == 3, "the third again")

@@ -28,7 +28,7 @@ BOUND_S = 60.0
 
 @contextmanager
 def running(broker: LocalBroker, log: Path) -> Iterator[None]:
-    with log.open("ab") as file, subprocess.Popen(broker.command, stdout=file, stderr=file) as process:
+    with log.open("ab") as file, subprocess.Popen(broker.commands[0], stdout=file, stderr=file) as process:
         try:
             yield
         finally:

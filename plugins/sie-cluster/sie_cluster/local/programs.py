@@ -40,9 +40,9 @@ MOST_SOCKET_PATH = 103
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """They end in the order gateway, workers, config service, broker."""
+    """They end in the order gateway, workers, config service, brokers."""
 
-    broker: Program
+    brokers: tuple[Program, ...]
     config: Program
     gateway: Program
     workers: tuple[Program, ...]
@@ -54,7 +54,7 @@ class Programs:
     @property
     def all(self) -> tuple[Program, ...]:
         """Every program."""
-        return (self.broker, self.config, self.gateway, *self.workers)
+        return (*self.brokers, self.config, self.gateway, *self.workers)
 
 
 def describe_programs(
@@ -66,6 +66,7 @@ def describe_programs(
     *,
     bundles: LocalBundles,
     config_port: int,
+    brokers: int = 1,
 ) -> Programs:
     """Describe the programs; nothing is started.
 
@@ -77,9 +78,10 @@ def describe_programs(
         files: Closes the logs, removes a folder that is made for sockets, and keeps the broker's port until then.
         bundles: Those that have workers.
         config_port: That of the config service.
+        brokers: How many, each of which has a copy of everything.
 
     Raises:
-        ListenError: The broker's port is taken.
+        ListenError: A broker's port is taken.
         PluginError: No broker can be run here.
     """
     bundle_of = {
@@ -87,9 +89,12 @@ def describe_programs(
         for number, bundle in enumerate((each for each in bundles.names for _ in range(max(1, workers))), 1)
     }
     users = accesses(settings.pool, workers=dict.fromkeys(bundle_of, settings.pool))
-    broker = _broker(plugins, folder, users)
-    if (at := urlsplit(broker.url)).port is not None:
-        files.enter_context(reserve(at.hostname or "localhost", at.port))
+    broker = _broker(plugins, folder, users, brokers)
+    for at in map(urlsplit, broker.url.split(",")):
+        if at.port is not None:
+            files.enter_context(reserve(at.hostname or "localhost", at.port))
+    if brokers > 1:
+        settings = settings.model_copy(update={"nats_replicas": brokers})
     sockets = folder
     if any(len(bytes(_socket(folder, name))) > MOST_SOCKET_PATH for name in bundle_of):
         sockets = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="sie-", ignore_cleanup_errors=True)))
@@ -118,8 +123,9 @@ def describe_programs(
         (folder / (name + BY_HAND)).unlink(missing_ok=True)
         if not workers:
             _write_variables(folder / (name + BY_HAND), own)
+    names = ["broker"] if brokers == 1 else [f"broker-{number}" for number in range(1, brokers + 1)]
     return Programs(
-        program("broker", list(broker.command), {}),
+        tuple(program(name, list(each), {}) for name, each in zip(names, broker.commands, strict=True)),
         program("config", sie("config", "serve"), variables(CONFIG, **of_config)),
         program("gateway", sie("gateway"), variables("gateway", **_of_gateway(settings, folder))),
         tuple(program(name, sie("worker", "--with-sidecar"), own) for name, own in of_workers.items() if workers),
@@ -158,6 +164,7 @@ def _variables(
     }
     shared |= {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
     shared |= dict.fromkeys(map(variable, OF_CONFIG_SERVICE), "")
+    shared[variable("nats_replicas")] = str(settings.nats_replicas)
     shared |= {
         variable("config_read_token"): read_token,
         variable("config_service_url"): f"http://{CONFIG_HOST}:{config_port}",
@@ -192,12 +199,12 @@ def _socket(folder: Path, worker: str) -> Path:
     return folder / f"{worker}.sock"
 
 
-def _broker(plugins: PluginSet, folder: Path, users: list[Access]) -> LocalBroker:
+def _broker(plugins: PluginSet, folder: Path, users: list[Access], brokers: int) -> LocalBroker:
     problems = []
     for factory in plugins.queue_transports.values():
         if factory.local is not None:
             try:
-                return factory.local(folder, users)
+                return factory.local(folder, users, brokers)
             except ValueError as error:
                 problems.append(f"{factory.scheme}://: {error}")
     why = "; ".join(problems) or "no installed plugin has one"

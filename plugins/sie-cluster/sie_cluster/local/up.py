@@ -52,6 +52,7 @@ def run_cluster(
     *,
     bundles: Sequence[str] = (),
     config_port: int = 0,
+    brokers: int = 1,
 ) -> None:
     """Run it until a signal that drains; a second one, but for SIGHUP, ends all at once.
 
@@ -64,6 +65,7 @@ def run_cluster(
         show: Called each second with lines that describe the processes; None shows nothing.
         bundles: Those that have workers; none: one that serves all models.
         config_port: That of the config service; 0 takes a free one.
+        brokers: How many.
 
     Raises:
         ListenError: A port is taken.
@@ -94,7 +96,7 @@ def run_cluster(
         with _writing(folder):
             chosen = local_bundles(settings, plugins, whole, bundles)
             programs = describe_programs(
-                settings, plugins, whole, workers, files, bundles=chosen, config_port=config_port
+                settings, plugins, whole, workers, files, bundles=chosen, config_port=config_port, brokers=brokers
             )
         ready = partial(on_ready, url, config_url)
         asyncio.run(_run(programs, folder, Table(programs, url, client_token(settings)), settings, ready, show))
@@ -146,7 +148,7 @@ async def _run(
         await programs.gateway.stop(drain_s + END_S)
         await asyncio.gather(*(worker.stop(drain_s + END_S) for worker in programs.workers))
         await programs.config.stop(drain_s + END_S)
-        await programs.broker.stop(END_S)
+        await asyncio.gather(*(broker.stop(END_S) for broker in programs.brokers))
         for task in (*running, making):
             task.cancel()
         await asyncio.wait((*running, making))

@@ -62,6 +62,13 @@ def queues(pools: tuple[str, ...]) -> None:
     show_default=True,
     help="How many workers of each bundle; 0: one of each is started by hand, with a file of the folder.",
 )
+@click.option(
+    "--brokers",
+    type=click.Choice(["1", "3", "5"]),
+    default="1",
+    show_default=True,
+    help="How many brokers; of several, fewer than half may end and nothing is lost.",
+)
 @click.option("--bundles", help="Comma-separated bundles that have workers; unset: one that serves all models.")
 @click.option(
     "--folder",
@@ -82,7 +89,9 @@ def queues(pools: tuple[str, ...]) -> None:
 @click.option("--drain-timeout", "drain_timeout_s", type=float, help="Seconds for requests in flight at the end.")
 @click.option("-l", "--log-level", type=LEVELS, help="Least level logged, to the folder.")
 @click.option("--table/--no-table", default=None, help="Show the processes, live; unset: where stdout is a terminal.")
-def up(workers: int, bundles: str | None, folder: Path, config_port: int, table: bool | None, **options: Any) -> None:
+def up(
+    workers: int, brokers: str, bundles: str | None, folder: Path, config_port: int, table: bool | None, **options: Any
+) -> None:
     """Run broker, config service, gateway and workers until Ctrl-C; processes that end are restarted."""
     if isinstance(options["models_dir"], Path) and "://" not in str(options["models_dir"]):
         options["models_dir"] = options["models_dir"].resolve()
@@ -105,4 +114,14 @@ def up(workers: int, bundles: str | None, folder: Path, config_port: int, table:
 
     with program(model=ClusterSettings, **options) as (settings, plugins):
         screen = show if shown else None
-        run_cluster(settings, plugins, folder, workers, ready, screen, bundles=names, config_port=config_port)
+        run_cluster(
+            settings,
+            plugins,
+            folder,
+            workers,
+            ready,
+            screen,
+            bundles=names,
+            config_port=config_port,
+            brokers=int(brokers),
+        )
