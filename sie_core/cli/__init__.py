@@ -5,7 +5,6 @@ Importing this package loads click and nothing of the engine.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
@@ -71,6 +70,8 @@ class LazyGroup(click.Group):
     def _hint(self, name: str) -> str:
         if name in BROUGHT_BY:
             return f" `pip install {BROUGHT_BY[name]}` brings it."
+        from difflib import get_close_matches  # only a mistake needs it
+
         near = get_close_matches(name, self.found, 1)
         return f" Did you mean `sie {near[0]}`?" if near else ""
 

@@ -12,6 +12,9 @@ from sie_cluster.messages.work import MOST_ITEMS, ResultHead
 
 from sie_core.contracts import InferenceError
 
+SIZE = 10
+"""Bytes of a result."""
+
 
 @pytest.mark.parametrize(
     ("sizes", "most", "spans"),
@@ -38,10 +41,10 @@ class AtOnce:
         if part.head.slice == 0 and part.head.attempt == 1:
             return
         if part.head.slice == part.head.slices - 1:
-            assert flight.answered(ResultHead("r", 0, 1, 0, {"code": WORKER_LOST}), [])
+            assert flight.answered(ResultHead("r", 0, 1, 0, {"code": WORKER_LOST}), [], SIZE)
         head = ResultHead("r", part.head.slice, part.head.attempt, len(part.span))
-        assert flight.answered(head, [b"x"] * len(part.span))
-        assert not flight.answered(head, [b"x"] * len(part.span)), "the first result counts"
+        assert flight.answered(head, [b"x"] * len(part.span), SIZE)
+        assert not flight.answered(head, [b"x"] * len(part.span), SIZE), "the first result counts"
 
     def bury(self, flight: Flight, part: Part, why: str) -> None:
         raise AssertionError("nothing is refused")
@@ -71,7 +74,7 @@ class Lossy:
 
     async def publish(self, flight: Flight, part: Part, payload: bytes) -> None:
         self.attempts.append(part.head.attempt)
-        flight.answered(ResultHead("r", 0, 1, 0, {"code": WORKER_LOST}), [])
+        flight.answered(ResultHead("r", 0, 1, 0, {"code": WORKER_LOST}), [], SIZE)
 
     def bury(self, flight: Flight, part: Part, why: str) -> None:
         self.buried.append(part.head.slice)
@@ -100,7 +103,8 @@ class Changing(AtOnce):
         slice_, attempt = part.head.slice, part.head.attempt
         self.attempts.append((slice_, attempt))
         config = f"{attempt}" if self._for_ever and slice_ else "old" if slice_ == 1 and attempt == 1 else "new"
-        flight.answered(ResultHead("r", slice_, attempt, len(part.span), config=config), [b"x"] * len(part.span))
+        head = ResultHead("r", slice_, attempt, len(part.span), config=config)
+        flight.answered(head, [b"x"] * len(part.span), SIZE)
 
     def cancel(self, flight: Flight) -> None:
         """Nothing is on its way."""
@@ -114,6 +118,7 @@ async def test_a_request_is_computed_by_one_config_though_it_changes_meanwhile()
         await flight.run()
     assert publisher.attempts == [(0, 1), (1, 1), (2, 1), (1, 2)]
     assert {part.result and part.result.config for part in flight.parts} == {"new"}
+    assert flight.result_bytes == 3 * SIZE, "a result that was computed again counts twice"
 
 
 async def test_a_config_that_changes_for_ever_fails_the_request_by_type() -> None:

@@ -186,6 +186,17 @@ async def test_nobody_logs_in_without_a_password(broker: Broker) -> None:
     assert refused.value.failure == "DENIED"
 
 
+async def test_each_of_several_equal_questions_that_are_refused_is_told_at_once(
+    broker: Broker, passwords: dict[str, str]
+) -> None:
+    async with login(broker, passwords, "worker.w1") as worker, asyncio.timeout(BOUND_S):
+        asking = [asyncio.create_task(worker.delete_work("sie-work-_default", 1)) for _ in range(3)]
+        await asyncio.sleep(0)  # all have asked
+        asking[0].cancel()
+        _, *refused = await asyncio.gather(*asking, return_exceptions=True)
+    assert [each.failure for each in refused if isinstance(each, QueueError)] == ["DENIED", "DENIED"]
+
+
 async def test_work_goes_its_way_and_a_question_that_is_refused_is_told_at_once(
     broker: Broker, passwords: dict[str, str]
 ) -> None:

@@ -53,7 +53,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_state: Callable[[ConnectionState], None] = lambda _: None
         self._state: ConnectionState = "closed"
-        self._asked: dict[str, asyncio.Future[None]] = {}
+        self._asked: dict[str, list[asyncio.Future[None]]] = {}
         """Requests in flight, by their subjects in lower case; resolved if the broker refuses one."""
 
     @property
@@ -175,7 +175,9 @@ class Connection:
         self._check(b"")
         body = b"" if question is None else json.dumps(question).encode()
         full = f"$JS.API.{subject}"
-        refused = self._asked.setdefault(full.lower(), asyncio.get_running_loop().create_future())
+        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._asked.setdefault(full.lower(), [])
+        waiting.append(refused)
         asking = asyncio.ensure_future(self._client.request(full, body, timeout=API_S))
         try:
             await asyncio.wait((asking, refused), return_when=asyncio.FIRST_COMPLETED)
@@ -188,8 +190,9 @@ class Connection:
             raise QueueError("UNAVAILABLE", f"{self.options.url} did not answer {subject}.") from None
         finally:
             asking.cancel()
-            if self._asked.get(full.lower()) is refused:
-                del self._asked[full.lower()]
+            waiting.remove(refused)
+            if not waiting:
+                self._asked.pop(full.lower(), None)
         answer: dict[str, Any] = json.loads(reply.data)
         if "error" in answer:
             raise api_error(answer["error"], subject)
@@ -198,9 +201,9 @@ class Connection:
     def _refused(self, what: str, subject: str) -> None:
         """Report a refusal to whoever made the request."""
         log.error("%s refuses this user to %s %s", self.options.url, what, subject)
-        asked = self._asked.pop(subject.lower(), None)
-        if asked is not None and not asked.done():
-            asked.set_result(None)
+        for asked in self._asked.get(subject.lower(), ()):
+            if not asked.done():
+                asked.set_result(None)
 
     def new_inbox(self) -> str:
         """Return a subject that nobody else can guess."""

@@ -72,7 +72,10 @@ class KnownFacts:
                 entry = await store.get(key_of(config.id))
                 self._facts[config.id] = {} if entry is None else decode_facts(entry.value, config)
                 self._configs[config.id] = config
-        for worker in list(self._workers):
+        workers = list(self._workers)
+        here = {worker.report.worker for worker in workers}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in here}
+        for worker in workers:
             told = worker.report.config_hash
             if told is not None and told == registry.config_hashes.get(worker.report.bundle):
                 await self._learn(worker, registry, store)

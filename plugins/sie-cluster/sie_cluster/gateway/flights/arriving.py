@@ -80,11 +80,12 @@ class Arriving:
         self._take(flight, result, items, len(message.payload))
 
     def _take(self, flight: Flight, result: ResultHead, items: list[bytes], size: int) -> None:
-        if not flight.answered(result, items):
+        before = flight.result_bytes
+        taken = flight.answered(result, items, size)
+        self.bytes += flight.result_bytes - before
+        if not taken:
             self._metrics.dropped.inc()
             return
-        flight.result_bytes += size
-        self.bytes += size
         if flight.result_bytes > self._most_bytes:
             told = f"The reply has more than {self._most_bytes} bytes (SIE_MAX_REPLY_BYTES)"
             flight.fail(InferenceError("REPLY_TOO_LARGE", f"{told}; send fewer items per request."))

@@ -45,6 +45,7 @@ class Part:
     lost: int = 0
     result: ResultHead | None = None
     items: list[bytes] | None = None
+    result_bytes: int = 0
 
 
 class Publisher(Protocol):
@@ -148,8 +149,8 @@ class Flight:
         """List the slices that were sent and are not answered."""
         return [part for part in self.parts[: self._next] if part.result is None]
 
-    def answered(self, result: ResultHead, items: list[bytes]) -> bool:
-        """Take a result; False where there was one before, or it is of no slice and attempt that was sent."""
+    def answered(self, result: ResultHead, items: list[bytes], size: int) -> bool:
+        """Take a result of `size` bytes; False if there was one, or it is of no slice and attempt that was sent."""
         if result.request_id != self.packed.request_id or not 0 <= result.slice < self._next:
             return False
         part = self.parts[result.slice]
@@ -159,7 +160,8 @@ class Flight:
             return False
         if result.error is not None:
             return self._failed(part, result)
-        part.result, part.items = result, items
+        part.result, part.items, part.result_bytes = result, items, size
+        self.result_bytes += size
         self.last = result
         self._missing -= 1
         self._queued -= 1
@@ -177,6 +179,7 @@ class Flight:
         for part in self.parts:
             if part.result is not None and part.result.config != chosen:
                 part.result = part.items = None
+                self.result_bytes -= part.result_bytes
                 self._missing += 1
                 self._queued += 1
                 self.try_again(part)

@@ -15,6 +15,10 @@ NEEDED_S = 30.0
 """How often workers are told at most that a model is asked for."""
 
 
+LEAST_TOLD = 1024
+"""Subjects that are remembered before old ones are looked for."""
+
+
 class Telling:
     """The broadcasts of one gateway.
 
@@ -28,6 +32,7 @@ class Telling:
         self._transport, self._pools, self._beat_s = transport, pools, beat_s
         self._told: dict[str, float] = {}
         """When each subject was last told of."""
+        self._prune_at = LEAST_TOLD
         self.inbox = ""
         """Where results come."""
 
@@ -40,6 +45,9 @@ class Telling:
         now = time.monotonic()
         if now - self._told.get(subject, -NEEDED_S) < NEEDED_S:
             return
+        if len(self._told) >= self._prune_at:
+            self._told = {each: at for each, at in self._told.items() if now - at < NEEDED_S}
+            self._prune_at = 2 * len(self._told) + LEAST_TOLD
         self._told[subject] = now
         try:
             await self._transport().send(needed_subject(pool), subject.encode())
