@@ -87,6 +87,7 @@ def commands() -> str:
         ["serve"],
         ["cluster"],
         ["cluster", "up"],
+        ["cluster", "dead-letters"],
         ["cluster", "nats-conf"],
         ["config"],
         ["config", "serve"],

@@ -20,12 +20,12 @@ from sie_cluster.gateway.flights import dispatcher
 from sie_cluster.in_process_queue import InProcessTransport
 from sie_cluster.ipc.framing import FrameStream, Kind
 from sie_cluster.ipc.listening import listen_on
-from sie_cluster.messages.frames import decode
 from sie_cluster.messages.requests import pack_item, pack_shared
-from sie_cluster.messages.work import WorkHead, decode_work, encode_work
-from sie_cluster.queue.subjects import cancel_subject, dead_queue, needed_subject, work_subject
+from sie_cluster.messages.work import WorkHead, encode_work
+from sie_cluster.queue.dead_letters import DeadLetter, read_dead
+from sie_cluster.queue.subjects import cancel_subject, needed_subject, work_subject
 
-from sie_core.contracts import ConsumerSettings, Delivery, InferenceRequest, Item, Message, Work
+from sie_core.contracts import InferenceRequest, Item, Message, Work
 from sie_core.serving.listening import ListenError
 from tests.cluster.in_process import Cluster, running
 
@@ -86,16 +86,13 @@ class Other:
         return frame[1], frame[2]
 
 
-async def dead_letter(cluster: Cluster) -> tuple[str, list[bytes]]:
-    """Why a slice was refused, and its items, as an operator reads them."""
+async def dead_letter(cluster: Cluster) -> DeadLetter:
+    """The slice that was refused, as an operator reads it, again and again until it is removed."""
     assert cluster.metric("sie_gateway_dead_letters_total") == 1
-    queue = dead_queue("_default")
-    came: asyncio.Queue[Delivery] = asyncio.Queue()
-    await cluster.transport.declare_consumer(ConsumerSettings(queue.name, "operator", queue.subjects[0]))
-    await cluster.transport.pull(queue.name, "operator", came.put_nowait, credit=1)
-    async with asyncio.timeout(30):
-        head, (work,) = decode((await came.get()).payload)
-    return head["why"], decode_work(work)[2]
+    (letter,) = await read_dead(cluster.transport, "_default", 10, remove=False)
+    assert await read_dead(cluster.transport, "_default", 10, remove=True) == [letter]
+    assert await read_dead(cluster.transport, "_default", 10, remove=True) == []
+    return letter
 
 
 def one_text(text: str) -> bytes:
@@ -209,18 +206,18 @@ async def test_a_slice_at_whose_work_two_workers_ended_is_refused_and_its_bystan
     assert [each.result().json()["error"]["code"] for each in done] == ["INTERNAL_ERROR"]
     held.hold.unlink()
     assert [(await each).status_code for each in waiting] == [200]
-    why, items = await dead_letter(held.cluster)
-    assert why.startswith("A worker ended while it was at work")
-    assert items in [[pack_item(Item(text=f"text {number}"))] for number in range(2)]
+    letter = await dead_letter(held.cluster)
+    assert letter.why.startswith("A worker ended while it was at work")
+    assert letter.texts in (["text 0"], ["text 1"])
 
 
 async def test_a_slice_given_to_workers_too_often_is_refused_and_kept(tmp_path: Path) -> None:
     async with running(tmp_path, max_deliver=1) as cluster:
         reply = await cluster.client.post("/v1/encode/sie-fake/embedder", json={"items": [{"text": "a text"}]})
         assert (reply.status_code, reply.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
-        why, items = await dead_letter(cluster)
-        assert why.startswith("Workers were given this request again and again")
-        assert items == [pack_item(Item(text="a text"))]
+        letter = await dead_letter(cluster)
+        assert letter.why.startswith("Workers were given this request again and again")
+        assert letter.texts == ["a text"]
         assert await cluster.transport.backlog(QUEUE) == {}
 
 

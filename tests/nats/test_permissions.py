@@ -29,6 +29,7 @@ WORKERS_OWN = (f"$JS.ACK.{QUEUE}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{QUEUE}.
 GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.cancel._default", "sie.gateways._default",
                 "sie.dlq._default.org__model", "sie.health-wanted", f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
 FOREIGN_TO_WORKERS = tuple(each for each in GATEWAYS_OWN if each != "sie.health-wanted")
+OPERATORS = (f"$JS.ACK.{DEAD}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{DEAD}.c", f"{API}CONSUMER.CREATE.{DEAD}.c.x")
 CONFIGS_OWN = tuple(f"{API}STREAM.{verb}.{queue}" for verb in ("CREATE", "UPDATE") for queue in (QUEUE, DEAD, OTHER))
 NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}CONSUMER.DELETE.{QUEUE}.c",
            f"{API}STREAM.CREATE.mine", "$SYS.REQ.SERVER.PING", "anything")  # fmt: skip
@@ -59,11 +60,11 @@ MAY = {
             "sie.config.models.default",
         ),
     ),
-    "config": ((*CONFIGS_OWN, *DELTAS, *READ, *KEPT, *GROWN), ("_INBOX.config.x",)),
+    "config": ((*CONFIGS_OWN, *OPERATORS, *DELTAS, *READ, *KEPT, *GROWN), ("_INBOX.config.x",)),
 }
 MAY_NOT = {
     "gateway.one": (
-        (*WORKERS_OWN, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *GROWN, *NO_STORES, "sie.health.w1",
+        (*WORKERS_OWN, *OPERATORS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *GROWN, *NO_STORES, "sie.health.w1",
          "_INBOX.gateway.two.x", "sie.work.foreign.x"),
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.gateway.two.x", "_INBOX.worker.>", "sie.work.>"),
     ),

@@ -71,8 +71,18 @@ def worker_access(pool: str, name: str | None = None) -> Access:
 
 
 def config_access(pools: Sequence[str]) -> Access:
-    """Say what the config service does: it alone tells of changes, and it makes queues and stores."""
-    return Access(CONFIG, sends=(EVERY_CONFIG,), declares=queues(pools), declares_stores=STORES, keeps=(SNAPSHOTS,))
+    """Say what the config service does: it alone tells of changes, and it makes queues and stores.
+
+    An operator reads dead letters as this user.
+    """
+    return Access(
+        CONFIG,
+        sends=(EVERY_CONFIG,),
+        declares=queues(pools),
+        pulls=tuple(map(dead_queue, pools)),
+        declares_stores=STORES,
+        keeps=(SNAPSHOTS,),
+    )
 
 
 def queues(pools: Sequence[str]) -> tuple[QueueSettings, ...]:

@@ -53,6 +53,38 @@ def queues(pools: tuple[str, ...]) -> None:
     click.echo("\n".join((*(queue.name for queue in described), *STORES)))
 
 
+@command.command("dead-letters")
+@click.option("--pool", help="Their queue pool; unset: SIE_POOL.")
+@click.option("-n", "--most", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many, at most.")
+@click.option("--remove", is_flag=True, help="Remove those that are shown.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the texts of the slice.")
+def dead_letters(most: int, remove: bool, as_json: bool, **options: Any) -> None:
+    """Show requests that were refused because workers ended at them, the oldest first.
+
+    If users have permissions, run it as the user of the config service.
+    """
+    from sie_cluster.settings import ClusterSettings
+
+    with program(model=ClusterSettings, **options) as (settings, plugins):
+        import asyncio
+        import json
+
+        from sie_cluster.queue.broker import transport_maker
+        from sie_cluster.queue.dead_letters import DeadLetter, read_dead
+
+        async def read() -> list[DeadLetter]:
+            transport = transport_maker(settings, plugins)()
+            await transport.open()
+            try:
+                return await read_dead(transport, settings.pool, most, remove=remove)
+            finally:
+                await transport.close()
+
+        for each in asyncio.run(read()):
+            told = f"{each.request_id}  {each.model}  slice {each.slice}, {len(each.texts)} items  {each.why}"
+            click.echo(json.dumps(each._asdict(), ensure_ascii=False) if as_json else told)
+
+
 @command.command("up")
 @click.option(
     "-w",

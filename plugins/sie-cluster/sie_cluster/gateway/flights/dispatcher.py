@@ -9,7 +9,6 @@ import secrets
 import time
 
 from sie_cluster.gateway.flights.arriving import Arriving
-from sie_cluster.gateway.flights.dead_letters import bury
 from sie_cluster.gateway.flights.flight import Flight, Part, queue_error
 from sie_cluster.gateway.flights.looking_up import LookUps
 from sie_cluster.gateway.flights.slicing import Packed
@@ -22,6 +21,7 @@ from sie_cluster.messages.work import (
 )
 from sie_cluster.programs.memory import gateway_bytes
 from sie_cluster.queue.broker import Make, ensure_queue, open_transport
+from sie_cluster.queue.dead_letters import bury
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.store import PayloadStore
