@@ -59,7 +59,7 @@ def queues(pools: tuple[str, ...]) -> None:
 @click.option("--remove", is_flag=True, help="Remove those that are shown.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the texts of the slice.")
 def dead_letters(most: int, remove: bool, as_json: bool, **options: Any) -> None:
-    """Show requests that were refused because workers ended at them, the oldest first.
+    """Show requests that were refused because workers ended at them.
 
     If users have permissions, run it as the user of the config service.
     """
