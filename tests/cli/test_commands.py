@@ -32,20 +32,20 @@ def bring(folder: Path, name: str, lists: str) -> None:
 def test_a_distribution_brings_commands_and_a_broken_or_clashing_one_takes_none_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bring(tmp_path, "acme_broken", "raise RuntimeError('no module of mine')")
+    bring(tmp_path, "sie_test_broken_commands", "raise RuntimeError('no module of mine')")
     bring(
         tmp_path,
-        "acme_tool",
+        "sie_test_commands",
         "import click\nfrom sie_core.commands import Command\n"
-        "COMMANDS = [Command('greet', 'Say hello.', 'acme_tool:greet'), Command('serve', 'Mine.', 'acme_tool:greet')]\n"
+        "COMMANDS = [Command(name, 'Mine.', 'sie_test_commands:greet') for name in ('greet', 'serve')]\n"
         "@click.command('greet')\ndef greet():\n    click.echo('hello')\n",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(main, "found", find_commands(COMMANDS))
     assert CliRunner().invoke(main, ["greet"]).output == "hello\n"
     assert main.found["serve"].target == "sie_core.cli.serve:command"
-    assert "acme_tool:COMMANDS brings the command 'serve', which sie_core.cli.serve:command has" in caplog.text
-    assert "acme_broken:COMMANDS cannot be read (no module of mine)" in caplog.text
+    assert "sie_test_commands:COMMANDS brings the command 'serve', which sie_core.cli.serve:command has" in caplog.text
+    assert "sie_test_broken_commands:COMMANDS cannot be read (no module of mine)" in caplog.text
 
 
 def test_a_command_whose_distribution_is_not_installed_is_named_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ import pytest
 import yaml
 from sie_bundle.bundles.reading import read_bundles
 from sie_bundle.images.containerfile import CACHE, PYTHON, SHARE, USER
+from sie_cluster.settings import ClusterSettings
 
-from sie_core.settings import Settings
+from sie_core.settings import variables_of
 
 ROOT = Path(__file__).parents[2]
 FILES = ("compose.yaml", "compose.cluster.yaml")
@@ -59,7 +60,7 @@ def test_each_bundle_has_a_profile_and_port_and_all_share_one_cache() -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_variables_of_the_server_are_settings_that_exist(file: str) -> None:
-    known = {f"SIE_{name.upper()}" for name in Settings.model_fields}
+    known = variables_of(ClusterSettings)
     for name, service in services(file).items():
         stated = service.get("environment", [])
         named = {each for each in stated if each.startswith("SIE_")}

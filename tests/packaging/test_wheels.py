@@ -59,8 +59,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a wheel of every distribution; that of sie-cpu without kernels, which pip does not look at."""
     folder = tmp_path_factory.mktemp("wheels")
     sources = tmp_path_factory.mktemp("sources")
-    for number, project in enumerate(PROJECTS):
-        copy = sources / str(number)
+    shutil.copytree(ROOT / "bundles", sources / "bundles")
+    for project in PROJECTS:
+        copy = sources / ("core" if project == ROOT else project.relative_to(ROOT))
         left_out = [".*", "*.so", "docs", "tests", *(("plugins", "sdk") if project == ROOT else ())]
         shutil.copytree(project, copy, ignore=shutil.ignore_patterns(*left_out))
         command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, copy]
@@ -105,11 +106,12 @@ def resolve(wheels: Path, report: Path, *names: str) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_wheel_of_the_core_holds_the_bundles(wheels: Path) -> None:
-    (wheel,) = wheels.glob("sie_core-*.whl")
+def test_the_wheel_of_sie_bundle_holds_the_bundles(wheels: Path) -> None:
+    (wheel,) = wheels.glob("sie_bundle-*.whl")
     with ZipFile(wheel) as files:
         held = {name: files.read(name) for name in files.namelist() if name.endswith("bundle.yaml")}
-    assert held == {f"sie_core/{file.relative_to(ROOT)}": file.read_bytes() for file in ROOT.glob("bundles/*/*.yaml")}
+    shipped = {file.relative_to(ROOT / "bundles"): file.read_bytes() for file in ROOT.glob("bundles/*/*.yaml")}
+    assert held == {f"sie_bundle/shipped/{name}": content for name, content in shipped.items()}
     assert held
 
 

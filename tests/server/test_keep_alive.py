@@ -19,7 +19,7 @@ PROGRAMS = (("serve",), ("gateway",), ("config", "serve"))
 
 @pytest.mark.parametrize("command", PROGRAMS, ids=" ".join)
 def test_an_idle_connection_is_kept_for_as_long_as_the_setting_says(tmp_path: Path, command: Sequence[str]) -> None:
-    own = {"SIE_HTTP_KEEP_ALIVE_S": "1", "SIE_NATS_URL": "memory://keep-alive", "SIE_PLUGINS": "fake"}
+    own = {"SIE_HTTP_KEEP_ALIVE_S": "1", "SIE_NATS_URL": "memory://keep-alive", "SIE_PLUGINS": "fake,cluster"}
     with run_server(tmp_path, own, command=command, ready=False) as server:
         address = urlsplit(server.url)
         with socket.create_connection((address.hostname, address.port), BOUND_S) as connection:

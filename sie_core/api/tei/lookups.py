@@ -87,6 +87,7 @@ def _info(api: Api, model: str) -> Response:
     told = {
         "model_dtype": served.precision,
         "max_input_length": served.max_sequence_length,
+        "max_batch_requests": settings.max_batch_requests,
         "tokenization_workers": settings.preprocessor_workers,
     }
     content = {
@@ -95,7 +96,6 @@ def _info(api: Api, model: str) -> Response:
         "model_type": _model_type(served),
         "max_concurrent_requests": settings.max_concurrent_requests,
         "max_batch_tokens": settings.max_batch_cost,
-        "max_batch_requests": settings.max_batch_requests,
         "max_client_batch_size": MAX_EMBEDDING_INPUTS,
         "auto_truncate": True,
         "version": __version__,

@@ -16,7 +16,8 @@ def make_bare_environment(folder: Path) -> Path:
     """Make the environment; return its interpreter. What it holds is linked to where this environment has it."""
     venv.create(folder, symlinks=True)
     bare = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    plugins = {str(each.dist.name) for each in importlib.metadata.entry_points(group="sie") if each.dist is not None}
+    points = [*importlib.metadata.entry_points(group="sie"), *importlib.metadata.entry_points(group="sie.commands")]
+    plugins = {str(each.dist.name) for each in points if each.dist is not None}
     for name in sorted(with_dependencies("sie-core") | {canonicalize_name(each) for each in plugins}):
         _link(importlib.metadata.distribution(name), bare)
     return folder / "bin" / "python"
