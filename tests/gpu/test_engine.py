@@ -18,7 +18,7 @@ from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
-from tests.gpu.device import CAPABLE, NEEDS_GPU
+from tests.gpu.device import CAPABLE, NEEDS_GPU, NEEDS_MINILM
 from tests.pytorch.bare import minilm
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import reference, save_encoder
@@ -64,6 +64,7 @@ def least_cosine(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> floa
     return float(((ours * theirs).sum(axis=1) / norms).min())
 
 
+@NEEDS_MINILM
 @pytest.mark.parametrize("precision", ["float16", "float32"])
 async def test_real_weights_give_the_reference_s_vectors(precision: str, start_engine: StartEngine) -> None:
     engine = await start_engine(precision)
@@ -88,6 +89,7 @@ async def test_random_weights_give_the_reference_s_vectors(
     assert least_cosine(dense(await infer(engine, "test/tiny", *TEXTS)), model.encode(TEXTS)) >= 0.9999
 
 
+@NEEDS_MINILM
 async def test_a_batch_that_does_not_fit_is_split_and_right(start_engine: StartEngine) -> None:
     engine = await start_engine("float16")
     texts = make_texts(96, 2000, seed=9) + ["a search engine ranks documents " * 60] * 64

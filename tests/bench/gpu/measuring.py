@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,7 +68,7 @@ class Found:
 
 def measure(shape: Shape, plan: Plan, scratch: Path) -> Found:
     """Write the model, then time every way to run it over every load."""
-    found = measure_passes(shape, plan, scratch)
+    *_, found = measure_passes(shape, plan, scratch)
     folder = scratch / "model"
     _time_passes(found, PADDED, passes.padded_pass(folder, plan.device, plan.dtype), _ids(folder, plan), plan)
     _free()
@@ -75,8 +76,11 @@ def measure(shape: Shape, plan: Plan, scratch: Path) -> Found:
     return found
 
 
-def measure_passes(shape: Shape, plan: Plan, scratch: Path) -> Found:
-    """Write the model to the folder `model` of `scratch`, then time each runner's forward passes over every load."""
+def measure_passes(shape: Shape, plan: Plan, scratch: Path) -> Iterator[Found]:
+    """Write the model to the folder `model` of `scratch`, then time each runner's forward passes over every load.
+
+    What is found so far comes after each runner, the same object each time.
+    """
     folder = write_model(shape, scratch / "model", plan.dtype)
     found = Found(shape.name, flops_a_token=passes.product_flops(folder))
     model_type = read_card(folder).config["model_type"]
@@ -90,7 +94,7 @@ def measure_passes(shape: Shape, plan: Plan, scratch: Path) -> Found:
                 found.refused.append(info.reason)
             del prepare
             _free()
-    return found
+            yield found
 
 
 def _ids(folder: Path, plan: Plan) -> dict[str, list[list[int]]]:

@@ -32,7 +32,7 @@ from tests.bench.gpu import passes
 from tests.bench.gpu.__main__ import PRECISION, hardware
 from tests.bench.gpu.loads import make_load
 from tests.bench.gpu.measuring import Plan, measure_passes
-from tests.bench.gpu.shapes import SHAPES, Shape, write_model
+from tests.bench.gpu.shapes import SHAPES, TINY, Shape, write_model
 from tests.bench.gpu.timing import product_rate, wait
 from tests.bench.processes.environments import ROOT
 from tests.bench.processes.running import HOST
@@ -126,15 +126,16 @@ def loops(run: Run) -> None:
     size = PRODUCT_SIZE if run.device == "cuda" else 256
     rate = product_rate(plan.place, plan.dtype, size, 10)
     with tempfile.TemporaryDirectory() as name:
-        found = measure_passes(run.shape, plan, Path(name))
-    told = {
-        "product_tflops": rate / 1e12,
-        "tokens_s": found.tokens_s,
-        "alone_ms": found.alone_ms,
-        "share_of_limit": {name: kinds["512"] * found.flops_a_token / rate for name, kinds in found.tokens_s.items()},
-        "refused": found.refused,
-    }
-    (run.out / "loops.json").write_text(json.dumps(told, indent=1))
+        for found in measure_passes(run.shape, plan, Path(name)):
+            shares = {each: kinds["512"] * found.flops_a_token / rate for each, kinds in found.tokens_s.items()}
+            told = {
+                "product_tflops": rate / 1e12,
+                "tokens_s": found.tokens_s,
+                "alone_ms": found.alone_ms,
+                "share_of_limit": shares,
+                "refused": found.refused,
+            }
+            (run.out / "loops.json").write_text(json.dumps(told, indent=1))
 
 
 PARTS: Mapping[str, tuple[Callable[[Run], None], float]] = {
@@ -144,6 +145,7 @@ PARTS: Mapping[str, tuple[Callable[[Run], None], float]] = {
     "loops": (loops, 80.0),
 }
 """Each part and the seconds that it may take; together they bound the whole run."""
+MODELS = {**SHAPES, TINY.name: TINY}
 
 
 def _serve(
@@ -219,32 +221,37 @@ def run_part(name: str, command: Sequence[str]) -> str:
 
 
 def main() -> int:
-    """Run every part, or the one that `--part` names."""
+    """Run every part, or the one that `--part` names; return 1 where one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.quick", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "build/bench-gpu")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--shape", choices=list(SHAPES), default="BERT-base")
+    parser.add_argument("--shape", choices=list(MODELS), default="BERT-base")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each row of the whole server")
     parser.add_argument("--tokens", type=int, default=2**17, help="of each kind of text of the runners' passes")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--part", choices=list(PARTS), help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.device == "cuda" and not torch.cuda.is_available():
+        print("No CUDA device: nothing is measured. To try the script: --device cpu --shape tiny.", file=sys.stderr)
+        return 1
     given.out.mkdir(parents=True, exist_ok=True)
     if given.part:
-        PARTS[given.part][0](Run(given.out, given.device, SHAPES[given.shape], given.seconds, given.tokens))
+        PARTS[given.part][0](Run(given.out, given.device, MODELS[given.shape], given.seconds, given.tokens))
         return 0
     place = Plan(Device(given.device), PRECISION, (), 1)
     report = given.out / "report.md"
     report.write_text(f"```json\n{json.dumps(hardware(place), indent=1, default=str)}\n```\n\n")
     own = [sys.executable, "-m", "tests.bench.gpu.quick", "--out", str(given.out), "--device", given.device]
     own += ["--shape", given.shape, "--seconds", str(given.seconds), "--tokens", str(given.tokens)]
+    lines = []
     for name in given.parts:
         line = run_part(name, own)
+        lines.append(line)
         print(line, end="", flush=True)
         with report.open("a", encoding="utf-8") as file:
             file.write(line)
     print(report.read_text(encoding="utf-8"))
-    return 0
+    return int(not all(": done," in line for line in lines))
 
 
 if __name__ == "__main__":

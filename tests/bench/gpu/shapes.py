@@ -64,6 +64,19 @@ QWEN3 = Shape(
     ("$A", "<eos>"),
     pooling="lasttoken",
 )
+TINY = Shape(
+    "tiny",
+    "BertConfig",
+    {
+        "vocab_size": 900,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+    },
+    ("[CLS]", "$A", "[SEP]"),
+)
+"""To try a bench on a CPU; it says nothing of speed."""
 SHAPES = {shape.name: shape for shape in (BERT_BASE, BGE_M3, QWEN3)}
 
 

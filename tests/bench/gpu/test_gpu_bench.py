@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from tests.bench.gpu.page import render, share
 from tests.bench.gpu.passes import product_flops, tokenize
 from tests.bench.gpu.shapes import BERT_BASE, BGE_M3, QWEN3, SHAPES, Shape, write_model
 from tests.bench.gpu.timing import product_rate
+from tests.bench.processes.environments import ROOT
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 900}
 TINY_KEYS = {"num_key_value_heads": 2, "head_dim": 8}
@@ -75,3 +79,17 @@ def test_a_share_is_of_the_limit_and_bars_are_judged() -> None:
 
 def test_the_shapes_are_the_published_ones() -> None:
     assert set(SHAPES) == {"BERT-base", "BGE-M3", "Qwen3-0.6B"}
+
+
+def test_the_quick_run_goes_on_after_a_failed_part_and_says_which(tmp_path: Path) -> None:
+    (tmp_path / "loops.json").mkdir()  # where the part wants to write
+    sizes = ["--device", "cpu", "--shape", "tiny", "--seconds", "0.2", "--tokens", "1024"]
+    command = [sys.executable, "-m", "tests.bench.gpu.quick", "--out", str(tmp_path), *sizes]
+    ran = subprocess.run([*command, "--parts", "loops", "profile"], cwd=ROOT, timeout=110, check=False)
+    report = (tmp_path / "report.md").read_text()
+    assert "- loops: exit code 1," in report
+    assert "- profile: done," in report
+    assert ran.returncode == 1
+    for clients in (1, 256):
+        assert "MainThread" in json.loads((tmp_path / f"threads-{clients}.json").read_text())["threads"]
+    assert "10 passes of one text of 16 tokens" in (tmp_path / "launches.txt").read_text()
