@@ -89,7 +89,7 @@ docs: .venv/.stamp ## write the tables of the docs from the code
 bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quick")
 	$(BIN)/python -m tests.bench $(ARGS)
 
-bench-gpu: .venv/.stamp ## the same on a GPU, written to docs/performance/gpu.md; QUICK=1: in nine minutes, into build/bench-gpu
+bench-gpu: .venv/.stamp ## the same on a GPU, into build/bench-gpu; QUICK=1: tests and measures, in nine minutes
 	$(BIN)/python -m tests.bench.gpu$(if $(QUICK),.quick) $(ARGS)
 
 LOADS := overload floods growth leaving contention names

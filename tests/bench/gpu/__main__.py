@@ -1,4 +1,4 @@
-"""`python -m tests.bench.gpu`: measures every shape on a GPU and writes `docs/performance/gpu.md`."""
+"""`python -m tests.bench.gpu`: measures every shape on a GPU and writes a page, `build/bench-gpu/table.md`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("No CUDA device: nothing is measured, and the page stays as it is.", file=sys.stderr)
         return 1
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     place = torch.device("cuda:0")
     loads = tuple(make_load(kind, options.tokens) for kind in NAMES)
     plan = Plan(Device("cuda"), PRECISION, loads, options.repeats)
@@ -63,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     parser.add_argument("--tokens", type=int, default=2**18, help="tokens of each kind of text")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/performance/gpu.md")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/bench-gpu/table.md")
     return parser
 
 
