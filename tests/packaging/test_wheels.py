@@ -116,6 +116,23 @@ def test_the_wheel_of_sie_bundle_holds_the_bundles(wheels: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_source_distribution_of_sie_bundle_builds_the_wheel_that_the_repository_builds(
+    wheels: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-d", tmp_path, "-t"]
+    subprocess.run([*command, "sdist"], cwd=ROOT / "plugins/sie-bundle", check=True, timeout=120)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    subprocess.run([*command, "wheel"], cwd=source, check=True, timeout=120)
+    contents = []
+    for wheel in (*wheels.glob("sie_bundle-*.whl"), *tmp_path.glob("*.whl")):
+        with ZipFile(wheel) as files:
+            contents.append({each.filename: each.CRC for each in files.infolist()})
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize("names", [SERVING, tuple(map(name_of, PROJECTS))], ids=["what serves", "all"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from sie_bundle.bundles.names import FILE, NAME
 from sie_bundle.bundles.reading import BundleFile, shipped_bundles
 from sie_bundle.errors import BundlingError
-from sie_core.catalog.wording import did_you_mean, short
+from sie_core.catalog import did_you_mean, short
 
 
 def find_bundle(name: str, folder: Path) -> Path:
@@ -65,7 +65,7 @@ def default_in(folder: Path) -> str:
 def lock_folder(file: Path) -> Path:
     """Say where the locks of a bundle lie: beside it; of one that ships, below the working folder.
 
-    A lock holds the hash of the core's wheel, which ships these bundles: it cannot lie among them.
+    A lock holds the hash of the wheel of sie-bundle, which ships these bundles: it cannot lie among them.
     """
     if file.absolute().is_relative_to(shipped_bundles().absolute()):
         return Path("dist", "bundles", file.absolute().parent.name)
