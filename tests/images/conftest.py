@@ -12,7 +12,7 @@ from sie_bundle.images import context
 from sie_bundle.locks.lock import Lock, LockedPackage, LockedWheel, write_lock
 from sie_bundle.locks.wheels import read_wheel, sha256_of
 
-from tests.bundling.wheels import make_wheel
+from tests.bundle.wheels import make_wheel
 from tests.images.registry import registry
 
 __all__ = ["registry"]

@@ -17,7 +17,7 @@ from sie_bundle.cli import command
 from sie_bundle.locks.lock import read_lock
 from sie_bundle.locks.requirements import OURS
 
-from tests.bundling.wheels import make_wheel
+from tests.bundle.wheels import make_wheel
 
 pytestmark = [pytest.mark.usefixtures("registry"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from sie_bundle.locks.wheels import read_wheels
 
 from sie_core.defaults import BUILTINS
 from sie_core.settings import Settings
-from tests.bundling.checks.plugins import COMMIT
-from tests.bundling.conftest import needs_uv
-from tests.bundling.wheels import make_wheel
+from tests.bundle.checks.plugins import COMMIT
+from tests.bundle.conftest import needs_uv
+from tests.bundle.wheels import make_wheel
 
 Run = Callable[..., Result]
 Write = Callable[[str], Path]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bundling.checks.plugins import make_plugins
+from tests.bundle.checks.plugins import make_plugins
 
 
 @pytest.fixture(scope="session")

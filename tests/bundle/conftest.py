@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from sie_bundle.cli import command
 
-from tests.bundling.wheels import make_ours, make_wheel
+from tests.bundle.wheels import make_ours, make_wheel
 
 HAS_UV = shutil.which("uv") is not None or importlib.util.find_spec("uv") is not None
 needs_uv = pytest.mark.skipif(not HAS_UV, reason="uv is not installed: pip install uv")

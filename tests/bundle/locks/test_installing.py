@@ -13,8 +13,8 @@ from sie_bundle.locks.installing import gather_wheels, install_lock
 from sie_bundle.locks.lock import Lock, LockedPackage, LockedWheel, read_lock, write_lock
 from sie_bundle.locks.wheels import read_wheel
 
-from tests.bundling.conftest import needs_uv
-from tests.bundling.wheels import make_wheel
+from tests.bundle.conftest import needs_uv
+from tests.bundle.wheels import make_wheel
 
 
 @pytest.fixture

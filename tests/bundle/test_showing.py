@@ -17,8 +17,8 @@ from sie_core.catalog import build_catalog
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from tests.bundling.conftest import needs_uv
-from tests.bundling.wheels import make_wheel
+from tests.bundle.conftest import needs_uv
+from tests.bundle.wheels import make_wheel
 
 Run = Callable[..., Result]
 Write = Callable[[str], Path]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.bundling.wheels import make_wheel
+from tests.bundle.wheels import make_wheel
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PLUGIN = """

@@ -11,8 +11,8 @@ from click.testing import Result
 from sie_bundle.locks.lock import read_lock
 from sie_bundle.locks.wheels import sha256_of
 
-from tests.bundling.conftest import needs_uv
-from tests.bundling.wheels import make_wheel, serve_index
+from tests.bundle.conftest import needs_uv
+from tests.bundle.wheels import make_wheel, serve_index
 
 pytestmark = needs_uv
 TORCH_INDEX = [("torch", "2.13.0+cpu"), ("torch", "2.14.0+cpu"), ("numbers", "5.99.0")]
