@@ -10,8 +10,10 @@ from sie_core.cache.chain import (
     weight_request,
 )
 from sie_core.cache.disk.cache import DiskCache, DiskLimits, cache_folder
+from sie_core.cache.disk.proofs import RECORDS
 from sie_core.cache.disk.tier import BAKED_TIER, LOCAL_TIER, LocalTier
-from sie_core.cache.hub.tier import HUB_TIER, HubTier
+from sie_core.cache.hub.revisions import is_commit
+from sie_core.cache.hub.tier import HUB_TIER, HubTier, ask_commit
 from sie_core.cache.packages import PACKAGES_TIER, PackagesTier
 from sie_core.cache.store.tier import CLUSTER_TIER, ClusterTier
 
@@ -21,6 +23,7 @@ __all__ = [
     "HUB_TIER",
     "LOCAL_TIER",
     "PACKAGES_TIER",
+    "RECORDS",
     "ClusterTier",
     "DiskCache",
     "DiskLimits",
@@ -29,10 +32,12 @@ __all__ = [
     "LocalTier",
     "PackagesTier",
     "WeightChain",
+    "ask_commit",
     "build_chain",
     "cache_folder",
     "fetch_weights",
     "find_weights",
     "hold_weights",
+    "is_commit",
     "weight_request",
 ]

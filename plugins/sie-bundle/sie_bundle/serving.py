@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from sie_bundle.bundles.hashes import bundle_config_hash, bundles_hash
 from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.reading import BundleFile
-from sie_core.catalog import Catalog
-from sie_core.catalog.configs.snapshot import profiles_of
+from sie_core.catalog import Catalog, profiles_of
 from sie_core.plugins import PluginSet
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from sie_bundle.bundles.names import FILE, NAME
 from sie_bundle.bundles.reading import BundleError, BundleFile, shipped_bundles
 from sie_bundle.errors import BundlingError
-from sie_core.catalog.wording import short
+from sie_core.catalog import short
 
 _TEXT = """\
 # What is installed together in one image, and what its workers serve. `sie bundle check` says what is wrong with it.

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from sie_bundle.bundles.hashes import config_hashes_hash, config_row, hash_rows
 from sie_bundle.bundles.registry import Registry, Route, any_case, queue_pool
-from sie_core.catalog.configs.snapshot import Catalog, profiles_of
+from sie_core.catalog import Catalog, profiles_of
 from sie_core.contracts import ModelConfig, ResolvedModel
 
 BundlesByProfile = Mapping[str, Sequence[str]]

@@ -14,8 +14,7 @@ from packaging.utils import canonicalize_name
 
 from sie_bundle.bundles.names import EVERY_MODEL
 from sie_bundle.bundles.reading import Bundle
-from sie_core.catalog.configs.snapshot import listed_id, profiles_of
-from sie_core.catalog.families import ClaimFailed, ask_claim, is_class_path
+from sie_core.catalog import ClaimFailed, ask_claim, is_class_path, listed_id, profiles_of
 from sie_core.contracts import Claim, InferenceError, ModelCard, ModelConfig, ModelFamily, ResolvedModel
 from sie_core.plugins import PluginReport, PluginSet
 

@@ -10,9 +10,7 @@ from pydantic_core import ErrorDetails
 
 from sie_bundle.bundles.names import DEFAULT_PRIORITY, FILE
 from sie_bundle.bundles.schema import WholeBundle
-from sie_core.catalog.configs.reading import LARGEST_CONFIG, describe_problem
-from sie_core.catalog.configs.yaml_text import YamlFault, line_of, load_yaml
-from sie_core.catalog.regular_file import UnfitFile, read_regular
+from sie_core.catalog import LARGEST_CONFIG, UnfitFile, YamlFault, describe_problem, line_of, load_yaml, read_regular
 from sie_core.settings import SettingsError
 
 

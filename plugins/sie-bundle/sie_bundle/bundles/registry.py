@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from sie_bundle.bundles.hashes import bundles_hash, config_hashes_hash, config_row, hash_rows
 from sie_bundle.bundles.names import DEFAULT_PRIORITY
 from sie_bundle.bundles.placement import BundleView
-from sie_core.catalog.configs.snapshot import Catalog, listed_id, profiles_of
-from sie_core.catalog.wording import short
+from sie_core.catalog import Catalog, listed_id, profiles_of, short
 from sie_core.contracts import InferenceError, InvalidInput, ModelConfig, ResolvedModel
 from sie_core.contracts.model.config import DEFAULT_POOL
 

@@ -13,9 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sie_bundle.bundles.names import DEFAULT_PRIORITY, DERIVED, EVERY_MODEL, LEFT_OUT, NAME
-from sie_core.catalog.configs.ids import ID_RULE, is_model_id
-from sie_core.catalog.configs.schema import Strict
-from sie_core.catalog.wording import short
+from sie_core.catalog import ID_RULE, Strict, is_model_id, short
 
 PlatformName = Literal["cpu", "cuda"]
 SettingValue = str | int | float | bool | list[str]

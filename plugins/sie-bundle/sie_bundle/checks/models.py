@@ -10,12 +10,9 @@ from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.reading import Bundle, BundleFile
 from sie_bundle.bundles.schema import ModelEntry
 from sie_bundle.checks.findings import Finding
+from sie_core.cache import ask_commit, cache_folder, is_commit
 from sie_core.cache.disk import hub_layout
-from sie_core.cache.disk.cache import cache_folder
-from sie_core.cache.hub.revisions import is_commit
-from sie_core.cache.hub.tier import ask_commit
-from sie_core.catalog import Catalog
-from sie_core.catalog.families import is_class_path
+from sie_core.catalog import Catalog, is_class_path
 from sie_core.contracts import InferenceError, ModelLoadError, ResolvedModel, WeightRequest
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings

@@ -15,7 +15,7 @@ from sie_bundle.checks.installed import Installed, installed_plugins, matching, 
 from sie_bundle.locks.requirements import find_wheel
 from sie_bundle.locks.targets import Target
 from sie_bundle.locks.wheels import Wheel
-from sie_core.catalog.wording import did_you_mean
+from sie_core.catalog import did_you_mean
 from sie_core.contracts import CONTRACT_VERSION, PluginError
 from sie_core.plugins import PluginReport, PluginSet, discover
 from sie_core.settings import Settings

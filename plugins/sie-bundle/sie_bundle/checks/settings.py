@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from sie_bundle.bundles.reading import BundleFile
 from sie_bundle.bundles.schema import variable_text
 from sie_bundle.checks.findings import Finding
-from sie_core.catalog.wording import did_you_mean, short
+from sie_core.catalog import did_you_mean, short
 from sie_core.contracts import PluginSetting
 from sie_core.plugins import PluginSet
 from sie_core.settings import PREFIX, Settings, variables_of

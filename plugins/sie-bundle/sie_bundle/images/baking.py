@@ -9,7 +9,7 @@ from pathlib import Path
 from sie_bundle.bundles.schema import ModelEntry, WholeBundle
 from sie_bundle.errors import BundlingError
 from sie_bundle.tools import run
-from sie_core.cache.disk.proofs import RECORDS
+from sie_core.cache import RECORDS
 
 PULL = (sys.executable, "-P", "-c", "from sie_core.cli import main; main()", "cache", "pull")
 
