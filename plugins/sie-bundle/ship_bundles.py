@@ -14,6 +14,6 @@ class Bundles(BuildHookInterface):  # type: ignore[type-arg]
     """Ships `bundles/`; an editable installation reads them where they lie."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the folder. In an unpacked source distribution it is there already, and no repository around it."""
-        if not Path(self.root, SHIPPED).is_dir():
+        """Add the folder, where it is not there already as in a source distribution."""
+        if version != "editable" and not Path(self.root, SHIPPED).is_dir():
             build_data["force_include"][str(Path(self.root).parents[1] / "bundles")] = SHIPPED
