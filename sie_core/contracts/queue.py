@@ -209,6 +209,9 @@ class Journal(Protocol):
         """Return the last message of each key that has one beyond number `after`, in their order.
 
         It is the state of one moment, at or after the call.
+
+        Raises:
+            QueueError: `TOO_LARGE`: the broker does not give so much in one answer. `UNAVAILABLE`: it did not answer.
         """
         ...
 

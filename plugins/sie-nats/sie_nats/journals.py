@@ -17,10 +17,10 @@ WRONG_LAST = (10071, 10164)
 """JetStream's error codes: the stream's last sequence is not the stated one."""
 FULL = (10077, 10047, 10023)
 """JetStream's error codes: the stream's limits or the broker's disk or memory leave no room."""
-BATCH = 256
-"""Messages asked for at once: the bound of what the broker sends before it is asked again."""
-ROUNDS = 20
-"""How often a reader that is behind the stream's leader reads on, before `UNAVAILABLE`."""
+MOST = 1_000_000
+"""Bounds the keys that one reading returns; the broker's own bound on an answer, 64 MiB by default, comes first."""
+LAGS = 5
+"""How many copies that lag behind the stream's leader a reader asks, before `UNAVAILABLE`."""
 
 
 def journal_config(name: str, storage: str, replicas: int) -> dict[str, Any]:
@@ -64,22 +64,17 @@ class JetStreamJournal(Journal):
 
     async def read(self, after: int = 0) -> tuple[Record, ...]:
         """Return the last message of each key that has one beyond number `after`, in their order."""
-        found: dict[str, Record] = {}
-        for _ in range(ROUNDS):
-            while batch := await self._batch(after):
-                for each in batch:
-                    found.pop(each.key, None)
-                    found[each.key] = each
-                after = batch[-1].sequence
-            # The copies that answered may differ: one that is ahead has dropped a key's older message, one that lags
-            # has not got the newer one. At the leader's last number nothing of either kind is missing.
-            last = (await self._connection.ask(f"STREAM.INFO.{self._name}"))["state"]["last_seq"]
-            if after >= last:
-                return tuple(found.values())
-        raise QueueError("UNAVAILABLE", f"The journal {self._name!r} grows or lags: {after} is read, {last} written.")
+        last = (await self._connection.ask(f"STREAM.INFO.{self._name}"))["state"]["last_seq"]
+        for _ in range(LAGS):
+            # One answer comes from one copy, and so is the state of one moment. Parts of two copies would not be: one
+            # that is ahead has dropped a key's older message, and one that lags has not got the newer one.
+            found = await self._answer(after)
+            if (found[-1].sequence if found else after) >= last:
+                return tuple(found)
+        raise QueueError("UNAVAILABLE", f"The copies of the journal {self._name!r} lag: {last} messages are written.")
 
-    async def _batch(self, after: int) -> list[Record]:
-        """Ask any copy of the stream for the messages that follow."""
+    async def _answer(self, after: int) -> list[Record]:
+        """Ask any copy of the stream for all messages that follow."""
         came: list[Record] = []
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -90,7 +85,9 @@ class JetStreamJournal(Journal):
                 came.append(Record(key, message.data, int(sequence)))
             elif ended.done():
                 return
-            elif headers.get("Status") in ("204", "404"):  # the end of the batch; nothing follows
+            elif int(headers.get("Nats-Num-Pending", "0")):
+                ended.set_exception(QueueError("TOO_LARGE", f"The journal {self._name!r} is beyond one answer's size."))
+            elif headers.get("Status") in ("204", "404"):  # the end of the answer
                 ended.set_result(None)
             else:
                 told = headers.get("Description") or "nobody answers"
@@ -98,7 +95,7 @@ class JetStreamJournal(Journal):
 
         inbox = self._connection.new_inbox()
         subscription = await self._connection.subscribe(inbox, take)
-        question = {"seq": after + 1, "batch": BATCH, "next_by_subj": f"{self._name}.>"}
+        question = {"seq": after + 1, "batch": MOST, "next_by_subj": f"{self._name}.>"}
         try:
             await self._connection.send(f"$JS.API.DIRECT.GET.{self._name}", json.dumps(question).encode(), inbox)
             async with asyncio.timeout(API_S):

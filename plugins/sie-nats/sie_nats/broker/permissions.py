@@ -41,7 +41,9 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
     for journal in access.writes_journals:
         publish += [f"{API}STREAM.INFO.{journal}", f"{API}DIRECT.GET.{journal}", f"{journal}.>"]
     hear = [f"{inbox_of(access.user)}.>", *access.hears]
-    return {"publish": {"allow": list(dict.fromkeys(publish))}, "subscribe": {"allow": hear}}
+    # An empty list of what is allowed would allow everything.
+    sends = {"allow": list(dict.fromkeys(publish))} if publish else {"deny": [">"]}
+    return {"publish": sends, "subscribe": {"allow": hear}}
 
 
 def broker_config(plan: BrokerPlan) -> str:
