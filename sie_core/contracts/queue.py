@@ -175,6 +175,47 @@ class KeyValue(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The last message that a journal keeps for a key."""
+
+    key: str
+    payload: bytes
+    sequence: int
+    """The message's number in its journal; it grows with each message and is never used again."""
+
+
+class Journal(Protocol):
+    """Messages in one order, shared by all connected programs; the last one of each key is kept.
+
+    A key is tokens of letters, digits, `_`, `-` and `=`, joined by `.`. Nothing is removed: a writer marks a deleted
+    key by a payload of its own.
+
+    Methods raise `QueueError`.
+    """
+
+    async def append(self, key: str, payload: bytes, *, after: int) -> int:
+        """Add a message if the last one of the journal, whatever its key, is number `after`; 0 if there is none.
+
+        Of several writers that state the same number, one wins. Return the number of the new message.
+
+        Raises:
+            QueueError: `CONFLICT`: another message was first. `UNAVAILABLE`: the message may be stored; `read` tells.
+                `FULL`, `TOO_LARGE`: it is not stored.
+        """
+        ...
+
+    async def read(self, after: int = 0) -> tuple[Record, ...]:
+        """Return the last message of each key that has one beyond number `after`, in their order.
+
+        It is the state of one moment, at or after the call.
+
+        Raises:
+            QueueError: `TOO_LARGE`: the broker does not give so much in one answer. `UNAVAILABLE`: it did not answer.
+        """
+        ...
+
+
 OnStored = Callable[["int | QueueError"], None]
 """Called with the sequence of the stored message, or with the reason why it was not stored.
 
@@ -294,6 +335,15 @@ class QueueTransport(Protocol):
         """
         ...
 
+    async def journal(self, name: str, *, make: bool = True) -> Journal:
+        """Open a journal; create it if it does not exist. With `make`, also raise its number of copies to the one
+        wanted.
+
+        Raises:
+            QueueError: `NOT_FOUND`: it does not exist, and `make` is false.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -318,6 +368,10 @@ class Access:
     """Queues it declares consumers of, pulls from, counts and acknowledges."""
     declares_stores: tuple[str, ...] = ()
     """Key-value stores it makes and changes."""
+    declares_journals: tuple[str, ...] = ()
+    """Journals it makes and changes."""
+    writes_journals: tuple[str, ...] = ()
+    """Journals it appends to and reads."""
     keeps: tuple[str, ...] = ()
     """Key-value stores it makes, reads and writes."""
     reads: tuple[str, ...] = ()

@@ -324,6 +324,33 @@ async def a_store_keeps_and_compares(connect: Connect) -> None:
         await store.compare_and_set("a.one", b"back", None)
 
 
+async def a_journal_keeps_an_order(connect: Connect) -> None:
+    """Of many writers at one number, one wins; a reader gets the last message of each key, in order."""
+    async with bench(connect) as queue:
+        async with refused("NOT_FOUND"):
+            await queue.here.journal(f"{queue.name}_log", make=False)
+        journal = await queue.here.journal(f"{queue.name}_log")
+        other = await queue.there.journal(f"{queue.name}_log")
+        assert await other.read() == ()
+        assert await journal.append("a.one", b"1", after=0) == 1
+        async with refused("CONFLICT"):  # another key of the same journal
+            await other.append("b.two", b"2", after=0)
+        results = await asyncio.gather(
+            *(each.append(f"c.{n}", b"%d" % n, after=1) for n, each in enumerate((journal, other) * 5)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(each, int) for each in results) == 1, "not one writer of many won"
+        for number in range(2, 602):
+            assert await journal.append(f"d.{number % 300}", b"%d" % number, after=number) == number + 1
+        assert await other.append("a.one", b"", after=602) == 603
+        found = await other.read()
+        assert [each.sequence for each in found] == [2, *range(303, 604)]
+        assert (found[-1].key, found[-1].payload) == ("a.one", b"")
+        assert (found[1].key, found[1].payload) == ("d.2", b"302")
+        assert await other.read(601) == found[-2:]
+        assert await other.read(603) == ()
+
+
 async def a_callback_that_raises_costs_nothing_else(connect: Connect) -> None:
     """The next message arrives all the same."""
     async with bench(connect) as queue:
@@ -384,6 +411,7 @@ QUEUE_CHECKS: Sequence[Callable[[Connect], None]] = tuple(
             consumers_may_not_overlap_and_settings_may_change,
             inboxes_and_broadcasts_arrive_in_order,
             a_store_keeps_and_compares,
+            a_journal_keeps_an_order,
             a_callback_that_raises_costs_nothing_else,
             a_closed_connection_says_so,
         ),

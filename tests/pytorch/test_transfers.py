@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from sie_pytorch.forward.transfers import LEAST_BYTES, SLOTS, PinnedRing, Transfers
+from sie_pytorch.forward.transfers import LEAST_BYTES, MOST_BYTES, SLOTS, PinnedRing, Transfers
 
 CPU = Transfers(torch.device("cpu"))
 
@@ -71,7 +71,10 @@ def test_a_ring_sends_every_dtype_and_shape_and_grows() -> None:
     flags = np.array([True, False, True])
     assert torch.equal(ring.send([flags], CPU.device), torch.from_numpy(flags))
     assert ring.send([np.empty(0, np.int32)], CPU.device).shape == (0,)
-    for _ in range(SLOTS):
-        large = np.arange(LEAST_BYTES, dtype=np.int64)
-        assert torch.equal(ring.send([large], CPU.device), torch.from_numpy(large))
-    assert max(made) == 16 * LEAST_BYTES
+    for _ in range(2 * SLOTS):
+        more = np.arange(LEAST_BYTES // 4, dtype=np.int64)
+        assert torch.equal(ring.send([more], CPU.device), torch.from_numpy(more))
+    assert made.count(4 * LEAST_BYTES) == SLOTS
+    large = np.arange(MOST_BYTES, dtype=np.int64)
+    assert torch.equal(ring.send([large], CPU.device), torch.from_numpy(large))
+    assert max(len(each) for each in ring._buffers if each is not None) <= 2 * MOST_BYTES

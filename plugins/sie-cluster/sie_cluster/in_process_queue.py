@@ -21,6 +21,7 @@ from sie_core.contracts.queue import (
     ConsumerSettings,
     Delivery,
     Entry,
+    Journal,
     KeyValue,
     Message,
     OnStored,
@@ -28,6 +29,7 @@ from sie_core.contracts.queue import (
     QueueSettings,
     QueueTransport,
     QueueTransportFactory,
+    Record,
     Work,
     matches,
     overlap,
@@ -106,6 +108,7 @@ class _Broker:
         self.queues: dict[str, _Queue] = {}
         self.subscriptions: list[_Subscription] = []
         self.stores: dict[str, _Store] = {}
+        self.journals: dict[str, _Journal] = {}
 
     def queue(self, name: str) -> _Queue:
         if name not in self.queues:
@@ -300,6 +303,26 @@ class _Store(KeyValue):
         self._entries.pop(checked_key(key), None)
 
 
+class _Journal(Journal):
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+        self._last = 0
+
+    async def append(self, key: str, payload: bytes, *, after: int) -> int:
+        checked_key(key)
+        if len(payload) > MAX_PAYLOAD:
+            raise QueueError("TOO_LARGE", f"A message of {len(payload)} bytes is beyond {MAX_PAYLOAD}.")
+        if after != self._last:
+            raise QueueError("CONFLICT", f"The journal is at {self._last}, not at {after}; read on.")
+        self._last += 1
+        self._records.pop(key, None)  # the dictionary stays in the order of the messages
+        self._records[key] = Record(key, payload, self._last)
+        return self._last
+
+    async def read(self, after: int = 0) -> tuple[Record, ...]:
+        return tuple(each for each in self._records.values() if each.sequence > after)
+
+
 class InProcessTransport(QueueTransport):
     """A connection to a broker inside the process."""
 
@@ -412,6 +435,13 @@ class InProcessTransport(QueueTransport):
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name!r}.")
         return self._broker.stores.setdefault(name, _Store())
+
+    async def journal(self, name: str, *, make: bool = True) -> Journal:
+        """Open a journal; create it if it does not exist."""
+        self._there()
+        if not make and name not in self._broker.journals:
+            raise QueueError("NOT_FOUND", f"There is no journal {name!r}.")
+        return self._broker.journals.setdefault(name, _Journal())
 
     def _subscribe(self, subject: str, pattern: tuple[str, ...], take: Callable[[Message], None]) -> _Subscription:
         self._there()

@@ -214,13 +214,13 @@ class Connection:
         """The client of nats-py, for its key-value store."""
         return self._client
 
-    def require(self) -> None:
-        """Check that there is a connection.
+    def require(self, payload: bytes = b"") -> None:
+        """Check that there is a connection that takes this payload.
 
         Raises:
-            QueueError: `UNAVAILABLE`.
+            QueueError: `UNAVAILABLE`, `TOO_LARGE`.
         """
-        self._check(b"")
+        self._check(payload)
 
     def _check(self, payload: bytes) -> None:
         if self.state != "connected":

@@ -18,6 +18,7 @@ from sie_core.contracts import (
     ConnectionState,
     ConsumerSettings,
     Delivery,
+    Journal,
     KeyValue,
     Message,
     OnStored,
@@ -29,6 +30,7 @@ from sie_core.contracts import (
 )
 from sie_nats.client import Arrived, Take
 from sie_nats.connection import Connection, api_error
+from sie_nats.journals import JetStreamJournal, journal_config
 from sie_nats.key_values import JetStreamKeyValue
 from sie_nats.options import Options
 from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
@@ -231,6 +233,21 @@ class JetStreamTransport(QueueTransport):
                 return JetStreamKeyValue(await stream.create_key_value(config))
         except (Error, TimeoutError) as error:
             raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None
+
+    async def journal(self, name: str, *, make: bool = True) -> Journal:
+        """Open a journal; create it if it does not exist. Raise its copies to `SIE_NATS_REPLICAS` if it has fewer."""
+        try:
+            await self._connection.ask(f"STREAM.INFO.{name}")
+        except QueueError as error:
+            if error.failure != "NOT_FOUND":
+                raise
+            if not make:
+                raise QueueError("NOT_FOUND", f"There is no journal {name!r}.") from None
+            config = journal_config(name, self._options.storage, self._options.replicas)
+            await self._connection.ask(f"STREAM.CREATE.{name}", config)
+        if make:
+            await self._add_copies(name)
+        return JetStreamJournal(self._connection, name)
 
     async def _add_copies(self, stream: str) -> None:
         there = (await self._connection.ask(f"STREAM.INFO.{stream}"))["config"]

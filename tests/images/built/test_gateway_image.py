@@ -26,7 +26,7 @@ while True:
     except OSError:
         time.sleep(0.1)
 """
-PLUGINS = ("sie-core", "sie-nats", "sie-objectstore")
+PLUGINS = ("sie-cluster", "sie-core", "sie-nats", "sie-objectstore")
 """Distributions of what `sie plugins` lists."""
 
 

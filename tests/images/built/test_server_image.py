@@ -44,7 +44,7 @@ print(json.dumps({{"stages": stages, "vectors": vectors}}))
 IMPORT = """
 import importlib, pkgutil, sys
 wrong = []
-for name in "sie_core sie_sdk sie_text sie_pytorch sie_cpu sie_objectstore sie_nats".split():
+for name in "sie_core sie_sdk sie_text sie_pytorch sie_cpu sie_objectstore sie_bundle sie_cluster sie_nats".split():
     for each in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
         # For pytest, which servers have not; for builds; and libraries that torch loads by their path.
         if not each.name.startswith(("sie_core.testing", "sie_bundle.images.inside", "sie_cpu.kernels_")):

@@ -36,8 +36,14 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
         publish += [f"{API}STREAM.{verb}.KV_{store}" for verb in ("INFO", "MSG.GET")]
     for store in access.keeps:
         publish += [f"{API}STREAM.CREATE.KV_{store}", f"$KV.{store}.>"]
+    for journal in access.declares_journals:
+        publish += [f"{API}STREAM.{verb}.{journal}" for verb in ("INFO", "CREATE", "UPDATE")]
+    for journal in access.writes_journals:
+        publish += [f"{API}STREAM.INFO.{journal}", f"{API}DIRECT.GET.{journal}", f"{journal}.>"]
     hear = [f"{inbox_of(access.user)}.>", *access.hears]
-    return {"publish": {"allow": list(dict.fromkeys(publish))}, "subscribe": {"allow": hear}}
+    # An empty list of what is allowed would allow everything.
+    sends = {"allow": list(dict.fromkeys(publish))} if publish else {"deny": [">"]}
+    return {"publish": sends, "subscribe": {"allow": hear}}
 
 
 def broker_config(plan: BrokerPlan) -> str:

@@ -14,8 +14,8 @@ from sie_core.contracts import device_errors
 
 SLOTS: Final = 8
 """Pinned buffers of a ring: a batch sends at most three times, and two batches are launched ahead of the device."""
-LEAST_BYTES: Final = 1 << 16
-"""Bytes of a buffer, unless a batch needs more."""
+LEAST_BYTES, MOST_BYTES = 1 << 16, 1 << 20
+"""Bytes of a buffer that is kept; larger uploads, such as pictures, have one of their own, which PyTorch reuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,9 @@ class PinnedRing:
         turn = self._turn
         self._turn = (turn + 1) % SLOTS
         size, buffer, marker = sum(array.nbytes for array in arrays), self._buffers[turn], self._markers[turn]
-        if buffer is None or len(buffer) < size:
+        if size > MOST_BYTES:
+            buffer = self._pinned(size)
+        elif buffer is None or len(buffer) < size:
             # PyTorch's allocator of pinned memory gives the old one to nobody before the copy from it is done.
             self._buffers[turn] = buffer = self._pinned(max(LEAST_BYTES, 1 << size.bit_length()))
         elif not marker.query():

@@ -117,12 +117,27 @@ class Store:
         return revision
 
 
+class Diary:
+    """A journal: number and payload of each key."""
+
+    def __init__(self):
+        self.pages = {}
+        self.last = 0
+
+    def write(self, key, payload):
+        """Write and return the number."""
+        self.last += 1
+        self.pages[key] = (self.last, payload)
+        return self.last
+
+
 class Broker:
     """Everything of one name."""
 
     def __init__(self):
         self.shelves = {}
         self.stores = {}
+        self.diaries = {}
         self.listeners = []
 
     def shelf(self, name):

@@ -8,8 +8,8 @@ import secrets
 import time
 from collections import Counter
 
-from sie_core.contracts import Entry, Message, QueueError
-from sie_test_outside_queue.shelf import Broker, Shelf, Store, matches
+from sie_core.contracts import Entry, Message, QueueError, Record
+from sie_test_outside_queue.shelf import Broker, Diary, Shelf, Store, matches
 
 BROKERS: dict[str, Broker] = {}
 log = logging.getLogger(__name__)
@@ -91,6 +91,20 @@ class Listener:
     async def close(self):
         if self in self._broker.listeners:
             self._broker.listeners.remove(self)
+
+
+class ShelfJournal:
+    def __init__(self, diary):
+        self._diary = diary
+
+    async def append(self, key, payload, *, after):
+        if after != self._diary.last:
+            raise QueueError("CONFLICT", f"The journal is at {self._diary.last}.")
+        return self._diary.write(key, payload)
+
+    async def read(self, after=0):
+        pages = sorted((number, key, payload) for key, (number, payload) in self._diary.pages.items())
+        return tuple(Record(key, payload, number) for number, key, payload in pages if number > after)
 
 
 class ShelfKeyValue:
@@ -200,6 +214,12 @@ class ShelfTransport:
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name}.")
         return ShelfKeyValue(self._broker.stores.setdefault(name, Store()))
+
+    async def journal(self, name, *, make=True):
+        self._there()
+        if not make and name not in self._broker.diaries:
+            raise QueueError("NOT_FOUND", f"There is no journal {name}.")
+        return ShelfJournal(self._broker.diaries.setdefault(name, Diary()))
 
     def _listen(self, subject, patterns, take):
         self._there()
