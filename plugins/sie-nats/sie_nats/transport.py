@@ -30,10 +30,10 @@ from sie_core.contracts import (
 )
 from sie_nats.client import Arrived, Take
 from sie_nats.connection import Connection, api_error
-from sie_nats.journals import JetStreamJournal, journal_config
-from sie_nats.key_values import JetStreamKeyValue
 from sie_nats.options import Options
 from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
+from sie_nats.stores.journals import JetStreamJournal, journal_config
+from sie_nats.stores.key_values import JetStreamKeyValue
 from sie_nats.streams import consumer_config, differences, spare_headers, spare_subject, stream_config
 
 STORED_S = 5.0

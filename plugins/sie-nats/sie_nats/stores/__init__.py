@@ -1,0 +1,1 @@
+"""What the broker keeps beside queues: key-value stores, and journals."""
