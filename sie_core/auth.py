@@ -14,7 +14,7 @@ from typing import Final
 
 from sie_core.contracts import InferenceError
 from sie_core.contracts.operational import PROBES, is_operational
-from sie_core.settings import Settings, SettingsError, read_secret
+from sie_core.settings import Settings, SettingsError, holds_several, read_secret
 
 HEADER: Final = "Authorization"
 LOOK_S: Final = 1.0
@@ -35,17 +35,20 @@ class TokenSource:
 
     tokens: tuple[str, ...]
     file: Path | None = None
+    several: bool = False
+    """Whether the file may hold more than one."""
     _stamp: tuple[int, int] | None = None
     _looked: float = float("-inf")
+    _told: bool = False
 
     @classmethod
     def of(cls, settings: Settings, field: str) -> TokenSource:
         """Take those of one field."""
         value = getattr(settings, field)
         held = value if isinstance(value, tuple) else (value,)
-        file = settings.file_of(field)
         plain = tuple(each.get_secret_value() for each in held if each is not None and each.get_secret_value())
-        return cls(plain, file, None if file is None else _stamp_of(file))
+        # Without a stamp the first look reads the file: it may have changed since the settings were read.
+        return cls(plain, settings.file_of(field), holds_several(type(settings), field))
 
     def changed(self, now: float) -> bool:
         """Read the file again if it has another stamp; return whether that gave other tokens.
@@ -59,12 +62,15 @@ class TokenSource:
         if stamp == self._stamp:
             return False
         try:
-            tokens = tuple(read_secret(self.file).split(","))
+            tokens = read_secret(self.file, several=self.several)
         except SettingsError as error:
-            log.warning("%s; the tokens that it held before stay in force", error)
+            if not self._told:
+                log.warning("%s; the tokens that it held before stay in force", error)
+            self._told = True
             return False
-        self._stamp, before, self.tokens = stamp, self.tokens, tokens
-        log.info("%s was read again, %d tokens", self.file, len(tokens))
+        self._told, self._stamp, before, self.tokens = False, stamp, self.tokens, tokens
+        if tokens != before:
+            log.info("%s was read again, and holds %d tokens", self.file, len(tokens))
         return tokens != before
 
 

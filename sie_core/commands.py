@@ -44,11 +44,13 @@ def find_commands(own: Iterable[Command] = ()) -> dict[str, Command]:
     for entry_point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         try:
             brought = tuple(entry_point.load())
-            names = [each.name for each in brought]
+            if strange := [each for each in brought if not isinstance(each, Command) or not isinstance(each.help, str)]:
+                raise TypeError(f"{strange[0]!r} is no Command with a line of help")
         except Exception as error:
             log.warning("The commands of %s cannot be read (%s); they are left out", entry_point.value, error)
             continue
-        for name, each in zip(names, brought, strict=True):
+        for each in brought:
+            name = each.name
             if found.setdefault(name, each) is not each:
                 log.warning(
                     "%s brings the command %r, which %s has; it is left out",

@@ -459,7 +459,7 @@ def secret_files(model: type[Settings] = Settings, environ: Mapping[str, str] | 
     """
     environ = os.environ if environ is None else environ
     files = {}
-    for field in filter(partial(_is_secret, model), model.model_fields):
+    for field in filter(partial(is_secret, model), model.model_fields):
         name = variable(field)
         if file := environ.get(name + FILE):
             if environ.get(name):
@@ -468,19 +468,29 @@ def secret_files(model: type[Settings] = Settings, environ: Mapping[str, str] | 
     return files
 
 
-def read_secret(file: Path) -> str:
-    """Read a secret; of several lines, as `SIE_AUTH_TOKENS_FILE` may have, each is one.
+def read_secret(file: Path, *, several: bool) -> tuple[str, ...]:
+    """Read a secret; or several, each on a line of its own or after a comma.
 
     Raises:
-        SettingsError: It cannot be read or is empty.
+        SettingsError: It cannot be read, is empty, or has several lines and is to hold one secret.
     """
     try:
-        lines = file.read_text(encoding="utf-8").split()
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"the secret of {file} cannot be read: {error}") from None
+    lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise SettingsError(f"{file} is empty, and is to hold a secret")
-    return ",".join(lines)
+    if several:
+        return tuple(part.strip() for line in lines for part in line.split(",") if part.strip())
+    if len(lines) > 1:
+        raise SettingsError(f"{file} has {len(lines)} lines, and is to hold one secret")
+    return (lines[0],)
+
+
+def holds_several(model: type[Settings], field: str) -> bool:
+    """Whether a field takes several values."""
+    return isinstance(model.model_fields[field].default, tuple)
 
 
 @overload
@@ -496,7 +506,11 @@ def load_settings(model: type[Settings] | None = None, /, **arguments: Any) -> S
     model = model or Settings
     given = {name: value for name, value in arguments.items() if value is not None}
     files = secret_files(model)
-    of_files: dict[str, Any] = {name: read_secret(file) for name, file in files.items() if name not in given}
+    of_files: dict[str, Any] = {}
+    for name, file in files.items():
+        if name not in given:
+            secrets = read_secret(file, several=(several := holds_several(model, name)))
+            of_files[name] = secrets if several else secrets[0]
     try:
         settings = model(**of_files, **given)
     except ValidationError as error:
@@ -519,10 +533,11 @@ def load_settings(model: type[Settings] | None = None, /, **arguments: Any) -> S
 
 def _shown(model: type[Settings], field: str, value: Any) -> str:
     """Write a bad value, unless the field holds a secret; a password in a URL is left out."""
-    return "(a secret)" if _is_secret(model, field) else re.sub(r"//[^/]*@", "//…@", repr(value))
+    return "(a secret)" if is_secret(model, field) else re.sub(r"//[^/]*@", "//…@", repr(value))
 
 
-def _is_secret(model: type[Settings], field: str) -> bool:
+def is_secret(model: type[Settings], field: str) -> bool:
+    """Whether a field holds a secret, which nothing prints."""
     described = model.model_fields.get(field)
     return described is not None and "Secret" in str(described.annotation)
 
@@ -555,7 +570,7 @@ def core_variables() -> frozenset[str]:
 
 def variables_of(model: type[Settings]) -> frozenset[str]:
     """Name the variables of all fields of a settings model."""
-    files = (variable(field) + FILE for field in model.model_fields if _is_secret(model, field))
+    files = (variable(field) + FILE for field in model.model_fields if is_secret(model, field))
     return frozenset((*map(variable, model.model_fields), *files))
 
 

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from sie_cluster.programs.probes import probes
+from sie_cluster.settings import ClusterSettings
 from starlette.testclient import TestClient
 
 from sie_core.auth import LOOK_S, Auth, TokenSet, TokenSource, given_tokens
@@ -195,6 +196,32 @@ def test_a_changed_file_changes_who_may_call_and_who_may_change_pools(
     assert admin_refusal(auth, BEARER + "renewed") is None
 
 
+def test_one_secret_stays_one_whatever_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "secret"
+    file.write_text("ab,cd\n")
+    monkeypatch.setenv("SIE_AUTH_TOKEN_FILE", str(file))
+    monkeypatch.setenv("SIE_NATS_PASSWORD_FILE", str(file))
+    settings, now = load_settings(ClusterSettings), [0.0]
+    assert settings.nats_password == SecretStr("ab,cd")
+    held = TokenSet([TokenSource.of(settings, "auth_token")], clock=lambda: now[0])
+    for _ in range(2):
+        assert [held.holds(each) for each in ("ab,cd", "ab")] == [True, False]
+        file.touch()
+        now[0] += LOOK_S
+    file.write_text("pass word\n")
+    assert load_settings(ClusterSettings, auth_token="x").nats_password == SecretStr("pass word")
+
+
+def test_a_file_that_changes_before_the_first_look_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    monkeypatch.setenv("SIE_AUTH_TOKEN_FILE", str(file))
+    settings = load_settings()
+    file.write_text("new")
+    held = TokenSet([TokenSource.of(settings, "auth_token")])
+    assert [held.holds(each) for each in ("new", "old")] == [True, False]
+
+
 def test_a_secret_of_two_sources_of_a_missing_file_or_of_an_empty_one_stops_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +234,9 @@ def test_a_secret_of_two_sources_of_a_missing_file_or_of_an_empty_one_stops_the_
         load_settings()
     file.write_text("tökén")
     with pytest.raises(SettingsError, match=r"SIE_AUTH_TOKEN_FILE=\(a secret\): a token is printable ASCII"):
+        load_settings()
+    file.write_text("old\nnew\n")
+    with pytest.raises(SettingsError, match="has 2 lines, and is to hold one secret"):
         load_settings()
     monkeypatch.setenv("SIE_AUTH_TOKEN", "other")
     with pytest.raises(SettingsError, match=r"SIE_AUTH_TOKEN and SIE_AUTH_TOKEN_FILE=.* are both set; unset one"):

@@ -57,7 +57,12 @@ class LazyGroup(click.Group):
         if name not in self.found:
             raise click.UsageError(f"No such command '{name}'.{self._hint(name)}")
         module, _, attribute = self.found[name].target.partition(":")
-        command: Any = getattr(import_module(module), attribute)
+        try:
+            command: Any = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise click.ClickException(
+                f"`sie {name}` cannot be run: {error}. Install its distribution again."
+            ) from error
         if not isinstance(command, click.Command):
             raise click.ClickException(f"{self.found[name].target} is no click.Command; its distribution is broken.")
         return command

@@ -19,7 +19,7 @@ from sie_cluster.settings import ClusterSettings
 from sie_core.contracts import PluginError
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
-from sie_core.settings import SettingsError
+from sie_core.settings import SettingsError, load_settings
 
 
 @pytest.mark.parametrize("length", [70, 91, 92, 97, 99, 100, 140])
@@ -80,3 +80,32 @@ def test_the_token_that_writes_is_the_config_services_alone_and_the_models_folde
         assert each["SIE_CONFIG_READ_TOKEN"] == config["SIE_CONFIG_READ_TOKEN"] != "secret"
     assert (tmp_path / "admin-token").read_text() == "secret\n"
     assert stat.S_IMODE((tmp_path / "admin-token").stat().st_mode) == 0o600
+
+
+def test_secrets_that_lie_in_files_reach_the_programs_whose_they_are_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ADMIN_TOKEN", "POOL_TOKEN", "AUTH_TOKEN"):
+        (tmp_path / name).write_text(name.lower())
+        monkeypatch.setenv(f"SIE_{name}_FILE", str(tmp_path / name))
+    settings = load_settings(ClusterSettings, auth_mode="token")
+    plugins = discover(settings, BUILTINS)
+    bundles = local_bundles(settings, plugins, tmp_path, ())
+    with ExitStack() as files:
+        programs = describe_programs(settings, plugins, tmp_path, 1, files, bundles=bundles, config_port=1)
+    found = {}
+    for each in programs.all:
+        if not each.name.startswith("broker"):
+            with monkeypatch.context() as own:
+                for name, value in each._variables.items():
+                    own.setenv(name, value)
+                found[each.name] = load_settings(ClusterSettings)
+    told = {
+        name: [(value and value.get_secret_value()) for value in (of.auth_token, of.admin_token, of.pool_token)]
+        for name, of in found.items()
+    }
+    assert told == {
+        "config": ["auth_token", "admin_token", None],
+        "gateway": ["auth_token", None, "pool_token"],
+        "worker-1": ["auth_token", None, None],
+    }

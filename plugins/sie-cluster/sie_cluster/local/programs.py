@@ -23,7 +23,7 @@ from sie_cluster.settings import ClusterSettings, queue_variables, with_broker
 from sie_core.contracts import Access, LocalBroker, PluginError
 from sie_core.plugins import PluginSet
 from sie_core.serving.listening import reserve
-from sie_core.settings import variable
+from sie_core.settings import FILE, is_secret, variable
 
 BEAT_MS, POLL_MS = "1000", "5000"
 """Between heartbeats, and looks at the config service, where the settings do not say: whoever looks at the table waits
@@ -163,7 +163,9 @@ def _variables(
         variable("log_level"): settings.log_level,
     }
     shared |= {variable(name): _text(getattr(settings, name)) for name in settings.model_fields_set}
-    shared |= dict.fromkeys(map(variable, OF_CONFIG_SERVICE), "")
+    # Each program has the secrets that are its own, and none by a file that this one was told of.
+    secret = [variable(name) + FILE for name in ClusterSettings.model_fields if is_secret(ClusterSettings, name)]
+    shared |= dict.fromkeys((*map(variable, (*OF_CONFIG_SERVICE, "pool_token")), *secret), "")
     shared[variable("nats_replicas")] = str(settings.nats_replicas)
     shared |= {
         variable("config_read_token"): read_token,

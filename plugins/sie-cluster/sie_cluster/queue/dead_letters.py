@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sie_cluster.messages.frames import FrameError, decode, encode
@@ -23,8 +24,12 @@ ROOM = 4096
 """Bytes of a message beside the slice."""
 READER = "operator"
 """The consumer of whoever reads them."""
-READ_S = 10.0
-"""For how long letters that were read and not removed are kept from another reader, and are waited for."""
+READ_S = 60.0
+"""For how long letters that were read are kept from another reader, unless they are given back before."""
+COMES_S = 10.0
+"""For how long one letter is waited for."""
+AT_A_TIME = 8
+"""Letters on their way, each as large as a message at most."""
 MOST_READINGS = 1_000_000
 """How often one can be read: beyond the times that somebody does within its day."""
 
@@ -86,8 +91,12 @@ async def bury(transport: QueueTransport, pool: str, head: WorkHead, why: str, w
         stored(error)
 
 
-async def read_dead(transport: QueueTransport, pool: str, most: int, *, remove: bool) -> list[DeadLetter]:
-    """Read the oldest dead letters of a pool, and remove them if asked to; those that cannot be read are logged.
+async def read_dead(
+    transport: QueueTransport, pool: str, most: int, show: Callable[[DeadLetter], None], *, remove: bool
+) -> None:
+    """Show dead letters of a pool in their order, and remove what was shown if asked to.
+
+    Those that cannot be read are logged and stay.
 
     Raises:
         QueueError: There is no such queue, or this user may not read it.
@@ -95,28 +104,36 @@ async def read_dead(transport: QueueTransport, pool: str, most: int, *, remove: 
     queue = dead_queue(pool)
     wanted = min(most, sum((await transport.backlog(queue.name)).values()))
     if not wanted:
-        return []
+        return
     consumer = ConsumerSettings(
         queue.name, READER, queue.subjects[0], ack_wait_s=READ_S, max_deliver=MOST_READINGS, max_in_flight=wanted
     )
     await transport.declare_consumer(consumer)
-    came: asyncio.Queue[Delivery] = asyncio.Queue()
-    pull = await transport.pull(queue.name, consumer.name, came.put_nowait, credit=wanted)
-    letters = []
+    arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+    came: dict[int, Delivery] = {}
+    pull = await transport.pull(queue.name, consumer.name, arrived.put_nowait, credit=min(wanted, AT_A_TIME))
     try:
-        async with asyncio.timeout(2 * READ_S):
-            for _ in range(wanted):
-                delivery = await came.get()
-                try:
-                    letters.append(decode_dead(delivery.payload))
-                except FrameError as error:
-                    log.warning("dead letter %d cannot be read: %s", delivery.sequence, error)
-                delivery.ack() if remove else delivery.nak()
+        while len(came) < wanted:
+            async with asyncio.timeout(COMES_S):
+                delivery = await arrived.get()
+            came[delivery.sequence] = delivery
+            pull.add_credit(1)
     except TimeoutError:
-        log.warning("%d of %d dead letters came; another reader may hold the rest", len(letters), wanted)
+        log.warning("%d of %d dead letters came; another reader may hold the rest", len(came), wanted)
     finally:
-        await pull.close()
-    return letters
+        await pull.close()  # what is given back below would come again
+    for sequence, delivery in sorted(came.items()):
+        try:
+            letter = decode_dead(delivery.payload)
+        except FrameError as error:
+            log.warning("dead letter %d cannot be read: %s", sequence, error)
+            delivery.nak()
+            continue
+        show(letter)
+        if remove:
+            delivery.ack()
+        else:
+            delivery.nak()
 
 
 async def _made(transport: QueueTransport, queue: QueueSettings) -> None:

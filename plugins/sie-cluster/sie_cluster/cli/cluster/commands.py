@@ -72,17 +72,19 @@ def dead_letters(most: int, remove: bool, as_json: bool, **options: Any) -> None
         from sie_cluster.queue.broker import transport_maker
         from sie_cluster.queue.dead_letters import DeadLetter, read_dead
 
-        async def read() -> list[DeadLetter]:
+        def show(letter: DeadLetter) -> None:
+            told = f"{letter.request_id}  {letter.model}  slice {letter.slice}, {len(letter.texts)} items  {letter.why}"
+            click.echo(json.dumps(letter._asdict(), ensure_ascii=False) if as_json else told)
+
+        async def read() -> None:
             transport = transport_maker(settings, plugins)()
             await transport.open()
             try:
-                return await read_dead(transport, settings.pool, most, remove=remove)
+                await read_dead(transport, settings.pool, most, show, remove=remove)
             finally:
                 await transport.close()
 
-        for each in asyncio.run(read()):
-            told = f"{each.request_id}  {each.model}  slice {each.slice}, {len(each.texts)} items  {each.why}"
-            click.echo(json.dumps(each._asdict(), ensure_ascii=False) if as_json else told)
+        asyncio.run(read())
 
 
 @command.command("up")
