@@ -35,10 +35,10 @@ class Mark:
     """An event of a device that reaches it when it is waited for, or when the test says so."""
 
     def __init__(self) -> None:
-        self.reached, self.waits = True, 0
+        self.reached, self.waits, self.stream = True, 0, ""
 
-    def record(self) -> None:
-        self.reached = False
+    def record(self, stream: str) -> None:
+        self.reached, self.stream = False, stream
 
     def query(self) -> bool:
         return self.reached
@@ -47,11 +47,18 @@ class Mark:
         self.reached, self.waits = True, self.waits + 1
 
 
+def stream_of(device: torch.device) -> str:
+    return f"copies to {device}"
+
+
 def test_a_pinned_buffer_is_filled_again_only_after_the_copy_from_it() -> None:
     marks: list[Mark] = []
-    ring = PinnedRing(lambda size: torch.empty(size, dtype=torch.uint8), lambda: marks.append(Mark()) or marks[-1])
+    ring = PinnedRing(
+        lambda size: torch.empty(size, dtype=torch.uint8), lambda: marks.append(Mark()) or marks[-1], stream_of
+    )
     sent = [ring.send([np.full(3, number)], torch.device("cpu")) for number in range(SLOTS)]
     assert [mark.waits for mark in marks] == [0] * SLOTS
+    assert {mark.stream for mark in marks} == {"copies to cpu"}
     marks[1].reached = True
     sent += [ring.send([np.full(3, 100 + number)], torch.device("cpu")) for number in range(3)]
     assert [mark.waits for mark in marks[:4]] == [1, 0, 1, 0]
@@ -65,7 +72,7 @@ def test_a_ring_sends_every_dtype_and_shape_and_grows() -> None:
         made.append(size)
         return torch.empty(size, dtype=torch.uint8)
 
-    ring = PinnedRing(pinned, Mark)
+    ring = PinnedRing(pinned, Mark, stream_of)
     pictures = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     assert torch.equal(ring.send([pictures, pictures], CPU.device), torch.from_numpy(np.concatenate([pictures] * 2)))
     flags = np.array([True, False, True])

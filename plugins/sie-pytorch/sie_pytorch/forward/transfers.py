@@ -52,8 +52,8 @@ class HostCopy:
 class Marker(Protocol):
     """The part of `torch.cuda.Event` that a ring needs."""
 
-    def record(self) -> None:
-        """Mark the end of the work queued so far."""
+    def record(self, stream: Any) -> None:
+        """Mark the end of the work queued in a stream so far."""
         ...
 
     def query(self) -> bool:
@@ -71,10 +71,16 @@ class PinnedRing:
     Args:
         pinned: Makes a uint8 buffer of so many bytes.
         marker: Makes an event.
+        stream: Returns the stream of copies to a device. Another device may be the thread's current one.
     """
 
-    def __init__(self, pinned: Callable[[int], torch.Tensor], marker: Callable[[], Marker]) -> None:
-        self._pinned = pinned
+    def __init__(
+        self,
+        pinned: Callable[[int], torch.Tensor],
+        marker: Callable[[], Marker],
+        stream: Callable[[torch.device], Any],
+    ) -> None:
+        self._pinned, self._stream = pinned, stream
         self._buffers: list[torch.Tensor | None] = [None] * SLOTS
         self._markers = [marker() for _ in range(SLOTS)]
         self._turn = 0
@@ -95,7 +101,7 @@ class PinnedRing:
         filled = buffer[:size].view(dtype).view(-1, *arrays[0].shape[1:])
         np.concatenate(arrays, out=filled.numpy())
         there = filled.to(device, non_blocking=True, copy=True)
-        marker.record()
+        marker.record(self._stream(device))
         return there
 
 
@@ -110,7 +116,9 @@ class Transfers:
         self.device = device
         """The device of the copies."""
         self._stream = _stream(device) if device.type == "cuda" else None
-        self._ring = PinnedRing(_pinned, torch.cuda.Event) if device.type == "cuda" else None
+        self._ring = None
+        if device.type == "cuda":
+            self._ring = PinnedRing(_pinned, torch.cuda.Event, torch.cuda.current_stream)
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
         """Copy arrays of one dtype to the device in one transfer; later computations there see them complete."""
