@@ -19,6 +19,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from rapidfuzz import process
 
 PREFIX, FILE = "SIE_", "_FILE"
+CPU_BATCH_REQUESTS: Final = 64
+"""Requests of a batch on a CPU, where one more text costs as much time as the one before."""
 ECOSYSTEM = frozenset({"SIE_BASE_URL", "SIE_API_KEY"})
 """Variables of the client, which a server's environment may hold."""
 

@@ -110,7 +110,6 @@ class Graph:
 class Graphs:
     """The recorded passes of one model; not safe for several threads."""
 
-    run: Run
     kernel: Kernel
     transfers: Transfers
     capture: Capture
@@ -119,6 +118,7 @@ class Graphs:
 
     def __call__(
         self,
+        run: Run,
         ids: torch.Tensor,
         positions: torch.Tensor,
         segment_ids: torch.Tensor | None,
@@ -128,6 +128,7 @@ class Graphs:
         """Compute the states of a batch by a graph, which is recorded at the first use of its bucket.
 
         Args:
+            run: The pass; the same in every call. It is not kept: the runner would hold itself.
             ids: As `Runner.forward` takes them, like `positions`, `segment_ids` and `cu_seqlens`.
             positions: See `ids`.
             segment_ids: See `ids`.
@@ -145,7 +146,7 @@ class Graphs:
         if graph is None:
             if len(self._recorded) >= MOST_GRAPHS:
                 return None
-            graph = self._record(bucket, segment_ids is not None)
+            graph = self._record(run, bucket, segment_ids is not None)
             if graph is None:
                 return None
             self._recorded[key] = graph
@@ -159,7 +160,7 @@ class Graphs:
         # The next replay writes the result anew, while this one may still be on its way to the host.
         return graph.states[: len(ids)].clone()
 
-    def _record(self, bucket: Bucket, has_segments: bool) -> Graph | None:
+    def _record(self, run: Run, bucket: Bucket, has_segments: bool) -> Graph | None:
         device = self.transfers.device
         ids, positions, segments = (torch.zeros(bucket.tokens, dtype=torch.int64, device=device) for _ in range(3))
         given = segments if has_segments else None
@@ -167,7 +168,9 @@ class Graphs:
         bounds = bounds.clone()
         layout = VarlenLayout(self.kernel, Bounds(bounds, bucket.tokens))
         try:
-            replay, states = self.capture(lambda: self.run(ids, positions, given, layout))
+            replay, states = self.capture(lambda: run(ids, positions, given, layout))
+        except torch.OutOfMemoryError:
+            raise  # the engine makes room and tries again
         except RuntimeError as error:
             self._failed = True
             logger.warning("A forward pass cannot be recorded as a CUDA graph (%s); all are launched one by one", error)

@@ -92,7 +92,7 @@ class VarlenLoop(LayerLoop):
         parts = VarlenParts.on(context.device, context.dtype, kernel)
         super().__init__(context, parts)
         self._shifts = move_biases(self._layers)
-        self._graphs = None if capture is None else Graphs(self._run, kernel, parts.transfers, capture)
+        self._graphs = None if capture is None else Graphs(kernel, parts.transfers, capture)
 
     def forward(
         self,
@@ -106,7 +106,7 @@ class VarlenLoop(LayerLoop):
         """Compute the last hidden states, of a short batch by a graph; see `Runner.forward`."""
         if self._graphs is not None and low_rank is None and key_lengths is None:
             windows = tuple(self._stack.windows())
-            states = self._graphs(ids, positions, segment_ids, cu_seqlens, windows)
+            states = self._graphs(self._run, ids, positions, segment_ids, cu_seqlens, windows)
             if states is not None:
                 return states
         return super().forward(ids, positions, segment_ids, cu_seqlens, low_rank, key_lengths)

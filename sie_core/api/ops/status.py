@@ -18,7 +18,7 @@ from sie_core.api.context import Api, ready_problem
 from sie_core.api.ops.feed import feed_route
 from sie_core.auth import Auth
 from sie_core.contracts import EngineStatus, ModelInfo, WatchableBackend
-from sie_core.settings import Settings
+from sie_core.settings import CPU_BATCH_REQUESTS, Settings
 
 PATH: Final = "/ws/status"
 PERIOD_S: Final = 0.2
@@ -56,7 +56,8 @@ class Watched:
             "pool_name": settings.pool,
             "bundle": settings.bundle,
             "bundle_config_hash": self.config_hash() or "",
-            "max_batch_requests": settings.max_batch_requests or settings.max_batch_cost,
+            "max_batch_requests": settings.max_batch_requests
+            or (settings.max_batch_cost if gpus else CPU_BATCH_REQUESTS),
             "timestamp": time.time(),
             "ready": self.ready(),
             "gpu_count": settings.gpu_count if settings.gpu_count is not None else len(gpus),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from sie_core.cache import HeldWeights, WeightChain
 from sie_core.cache.choices import SERVED, kept_choices, served_setup
@@ -43,13 +42,11 @@ from sie_core.memory.estimates import Need
 from sie_core.memory.heap import settle_heap, trim_heap
 from sie_core.plugins import PluginSet
 from sie_core.postprocess.converters import ConverterFailed, Converters, turned_on
-from sie_core.settings import Settings
+from sie_core.settings import CPU_BATCH_REQUESTS, Settings
 
 log = logging.getLogger(__name__)
 
 # The precision that is assumed of a LoRA adapter before its load: the widest that adapters keep their factors in.
-CPU_BATCH_REQUESTS: Final = 64
-"""Requests of a batch on a CPU, where one more text costs as much time as the one before."""
 LORA_PRECISION = "float32"
 # Expected seconds of an adapter's load, for the estimates of loads queued behind it.
 LORA_LOAD_S = 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sie_core.contracts import device_errors
 
 SLOTS: Final = 8
-"""Pinned buffers of a ring: a batch sends at most three times, and two batches are launched ahead of the device."""
+"""Pinned buffers of a ring: a part of a runner sends up to four times a batch, and two batches are launched ahead."""
 LEAST_BYTES, MOST_BYTES = 1 << 16, 1 << 20
 """Bytes of a buffer that is kept; larger uploads, such as pictures, have one of their own, which PyTorch reuses."""
 
@@ -118,7 +119,7 @@ class Transfers:
         self._stream = _stream(device) if device.type == "cuda" else None
         self._ring = None
         if device.type == "cuda":
-            self._ring = PinnedRing(_pinned, torch.cuda.Event, torch.cuda.current_stream)
+            self._ring = PinnedRing(_pinned, partial(torch.cuda.Event, blocking=True), torch.cuda.current_stream)
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> list[torch.Tensor]:
         """Copy arrays of one dtype to the device in one transfer; later computations there see them complete."""
