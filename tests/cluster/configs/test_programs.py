@@ -52,7 +52,7 @@ POLL_MS = "500"
 def broker(tmp_path: Path) -> Iterator[LocalBroker]:
     local = discover(ClusterSettings(), BUILTINS).queue_transports["nats"].local
     assert local is not None
-    broker = local(tmp_path, accesses("_default"))
+    broker = local(tmp_path, accesses("_default"), 1)
     with (tmp_path / "broker.log").open("wb") as log, subprocess.Popen(broker.commands[0], stderr=log) as process:
         try:
             yield broker

@@ -50,7 +50,7 @@ async def test_followers_hear_of_changes_and_find_the_queues_and_nothing_is_writ
 ) -> None:
     local = plugins().queue_transports["nats"].local
     assert local is not None
-    broker, log = local(tmp_path, accesses("_default")), tmp_path / "broker.log"
+    broker, log = local(tmp_path, accesses("_default"), 1), tmp_path / "broker.log"
     async with asyncio.timeout(BOUND_S):
         with config_server(tmp_path / "config", queue_variables(broker.url, broker.logins[CONFIG])) as server:
             refused = await written(server)
