@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +15,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sie_flash.graphs import MOST_GRAPHS, SEQUENCES, TOKENS, Graphs, bucket_of
+from sie_flash.kernels import Bounds, Kernel, Window
 from sie_flash.layout import VarlenLayout
 from sie_flash.loop import VarlenLoop
 from sie_pytorch.forward import INTERFACE, RunnerContext, Transfers
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from sie_core.contracts import RunnerSpec
 from tests.flash.plain import PLAIN
@@ -25,28 +32,85 @@ from tests.pytorch.forward.support import (
     build,
     deviation,
     forward,
+    packed_batch,
     padded_states,
     reference_model,
 )
+from tests.pytorch.forward.test_probes import holds, write
+from tests.pytorch.models import DECODER
 
 CPU = Transfers(torch.device("cpu"))
 
 
-def repeat(work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
-    """Record by doing the work again, in the same buffers: what a graph does, on the CPU."""
-    result = work().clone()
+class Recorder(TorchDispatchMode):
+    """Records operators with the tensors they read and write, as a CUDA graph does: Python does not run again."""
 
-    def replay() -> None:
-        result.copy_(work())
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
 
-    return replay, result
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not all(isinstance(each, torch.Tensor) for each in tree_leaves(result)):  # Python looks at a value
+            raise RuntimeError("operation not permitted when stream is capturing")
+        self._calls.append((func, args, kwargs or {}, result))
+        return result
+
+    def replay(self) -> None:
+        for func, args, kwargs, result in self._calls:
+            again = func(*args, **kwargs)
+            for kept, made in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                if kept.data_ptr() != made.data_ptr():  # neither a view nor in place
+                    kept.copy_(made)
+
+
+def record(work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+    """Record `work` on the CPU."""
+    work()
+    recorder = Recorder()
+    with recorder:
+        result = work()
+    return recorder.replay, result
+
+
+@torch.library.custom_op("sie_tests::attend", mutates_args=())
+def _attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    longest: int,
+    scale: float | None,
+    left: int,
+    right: int,
+) -> torch.Tensor:
+    bounds = Bounds(cu_seqlens, longest)
+    return PLAIN.attend(query, key, value, bounds, bounds, scale, (left, right))
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    queries: Bounds,
+    keys: Bounds,
+    scale: float | None,
+    window: Window,
+) -> torch.Tensor:
+    """Attend as `PLAIN` does, in one operator that reads the bounds when it runs, as a kernel does."""
+    assert queries is keys
+    states: torch.Tensor = _attend(query, key, value, queries.cu_seqlens, queries.longest, scale, *window)
+    return states
+
+
+ONE_OPERATOR = Kernel("one operator", attend, PLAIN.dtypes)
 
 
 class GraphedLoop(VarlenLoop):
     """The loop whose short passes are recorded."""
 
     def __init__(self, context: RunnerContext) -> None:
-        super().__init__(context, PLAIN, repeat)
+        super().__init__(context, ONE_OPERATOR, record)
 
 
 GRAPHED = RunnerSpec("graphed-loop", INTERFACE, "tests.flash.test_graphs:GraphedLoop", priority=40)
@@ -76,6 +140,26 @@ def test_a_recorded_pass_gives_what_transformers_gives(checkpoint: Callable[[str
     assert deviation(forward(runner, batch), expected) < TOLERANCE
 
 
+BOUND = 64
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [3.0, 4.0, 6.0, 9.0]}
+
+
+@pytest.mark.parametrize("rope", [LONGROPE, {"rope_type": "dynamic"}], ids=["longrope", "dynamic"])
+def test_no_graph_is_tried_where_frequencies_follow_the_batch(
+    rope: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"rope_theta": 10000.0, "original_max_position_embeddings": BOUND, "factor": 8.0, **rope}
+    config = "Phi3Config" if rope is LONGROPE else "LlamaConfig"
+    more = {"original_max_position_embeddings": BOUND, "sliding_window": None} if rope is LONGROPE else {}
+    model = write(tmp_path, config, **DECODER, rope_parameters=given, **more)
+    runner = build(tmp_path, [GRAPHED, *PACKED])
+    assert runner.info.name == "graphed-loop", runner.info.reason
+    # All fall into one bucket; only the first of longrope is beyond the bound.
+    for lengths in ((100 if rope is LONGROPE else BOUND, 1), (60, 10), (9, 64)):
+        assert holds(runner, model, packed_batch(lengths))
+    assert "cannot be recorded" not in caplog.text
+
+
 def run(
     ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, layout: VarlenLayout
 ) -> torch.Tensor:
@@ -103,7 +187,7 @@ def expected(lengths: list[int]) -> list[list[float]]:
 
 
 def test_batches_of_one_bucket_share_a_graph_and_none_sees_another() -> None:
-    made = graphs(repeat)
+    made = graphs(record)
     first = ask(made, [5, 6, 2])
     assert ask(made, [1, 9]) == expected([1, 9])
     assert first == expected([5, 6, 2])
@@ -112,14 +196,14 @@ def test_batches_of_one_bucket_share_a_graph_and_none_sees_another() -> None:
 
 
 def test_a_pass_that_computes_something_else_has_a_graph_of_its_own() -> None:
-    made = graphs(repeat)
+    made = graphs(record)
     for variant in ((8,), (4,), (8,)):
         assert ask(made, [3], variant) == expected([3])
     assert len(made._recorded) == 2
 
 
 def test_a_large_batch_and_one_beyond_the_most_graphs_are_left_to_be_launched() -> None:
-    made = graphs(repeat)
+    made = graphs(record)
     assert ask(made, [TOKENS[-1] + 1]) is None
     for number in range(MOST_GRAPHS):
         assert ask(made, [3], number) is not None
@@ -141,15 +225,29 @@ def test_a_pass_that_cannot_be_recorded_is_launched_from_then_on(caplog: pytest.
     assert "cannot be recorded as a CUDA graph (operation not permitted" in caplog.text
 
 
-def test_a_pass_without_memory_is_no_reason_to_record_none_any_more() -> None:
+def test_a_pass_without_memory_for_its_graph_is_launched_and_others_are_recorded() -> None:
     full = [True]
 
     def capture(work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         if full.pop() if full else False:
             raise torch.OutOfMemoryError("out of memory")
-        return repeat(work)
+        return record(work)
 
     made = graphs(capture)
-    with pytest.raises(torch.OutOfMemoryError):
-        ask(made, [3])
-    assert ask(made, [3]) == expected([3])
+    assert ask(made, [3]) is None
+    assert ask(made, [3]) is None
+    assert ask(made, [30]) == expected([30])
+
+
+def test_two_models_are_recorded_one_after_the_other() -> None:
+    both = threading.Barrier(2)
+
+    def capture(work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+            raise AssertionError("two recordings at once")
+        return record(work)
+
+    with ThreadPoolExecutor(2) as threads:
+        states = threads.map(lambda length: ask(graphs(capture), [length]), (3, 4))
+    assert list(states) == [expected([3]), expected([4])]

@@ -7,10 +7,11 @@ to a bucket of tokens and sequences; the padding is a sequence of its own, which
 from __future__ import annotations
 
 import logging
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ SEQUENCES = (2, 4, 8, 16, 32, 64, 128, 256)
 """Sequences of a bucket, the padding included."""
 MOST_GRAPHS = 48
 """Graphs of one model; each holds its launches and a result of at most 2,048 tokens."""
+_recording: Final = threading.Lock()
+"""Held by the one recording of the process: a recording waits for the whole device first, which ends another one."""
 
 
 class Bucket(NamedTuple):
@@ -113,7 +116,8 @@ class Graphs:
     kernel: Kernel
     transfers: Transfers
     capture: Capture
-    _recorded: dict[Hashable, Graph] = field(default_factory=dict)
+    _recorded: dict[Hashable, Graph | None] = field(default_factory=dict)
+    """None for what had no memory: it is launched, and not tried again at every batch."""
     _failed: bool = False
 
     def __call__(
@@ -142,14 +146,13 @@ class Graphs:
         if bucket is None:
             return None
         key = (bucket, segment_ids is None, variant)
-        graph = self._recorded.get(key)
-        if graph is None:
+        if key not in self._recorded:
             if len(self._recorded) >= MOST_GRAPHS:
                 return None
-            graph = self._record(run, bucket, segment_ids is not None)
-            if graph is None:
-                return None
-            self._recorded[key] = graph
+            self._recorded[key] = self._record(run, bucket, segment_ids is not None)
+        graph = self._recorded[key]
+        if graph is None:
+            return None
         (bounds,) = self.transfers.upload([bucket.bounds(cu_seqlens.numpy())])
         graph.cu_seqlens.copy_(bounds)
         graph.ids[: len(ids)].copy_(ids)
@@ -168,9 +171,10 @@ class Graphs:
         bounds = bounds.clone()
         layout = VarlenLayout(self.kernel, Bounds(bounds, bucket.tokens))
         try:
-            replay, states = self.capture(lambda: run(ids, positions, given, layout))
+            with _recording:
+                replay, states = self.capture(lambda: run(ids, positions, given, layout))
         except torch.OutOfMemoryError:
-            raise  # the engine makes room and tries again
+            return None  # a graph is not worth the eviction of a model, and the pass itself may have room
         except RuntimeError as error:
             self._failed = True
             logger.warning("A forward pass cannot be recorded as a CUDA graph (%s); all are launched one by one", error)

@@ -15,6 +15,7 @@ from sie_pytorch.forward import (
     Rows,
     RunnerContext,
     Transfers,
+    frequencies_follow_batch,
 )
 
 from sie_flash.attention import Rotation, VarlenAttention
@@ -92,6 +93,8 @@ class VarlenLoop(LayerLoop):
         parts = VarlenParts.on(context.device, context.dtype, kernel)
         super().__init__(context, parts)
         self._shifts = move_biases(self._layers)
+        if frequencies_follow_batch(context.model.config):
+            capture = None  # a graph would keep the choice made for another batch
         self._graphs = None if capture is None else Graphs(kernel, parts.transfers, capture)
 
     def forward(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from sie_pytorch.forward.checkpoint.dialects import refuse_unheeded
     from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles, outside_heap
-    from sie_pytorch.forward.checkpoint.positions import position_limit
+    from sie_pytorch.forward.checkpoint.positions import frequencies_follow_batch, position_limit
     from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, TOLERANCE, least_cosine, relative_error
     from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model
     from sie_pytorch.forward.choice.build import build_runner
@@ -109,6 +109,7 @@ __all__ = [
     "UpProjection",
     "account_for",
     "build_runner",
+    "frequencies_follow_batch",
     "group_by_length",
     "keep_refusal",
     "least_cosine",
@@ -185,7 +186,7 @@ _MODULES = {
         "Transfers",
     ),
     "checkpoint.dialects": ("refuse_unheeded",),
-    "checkpoint.positions": ("position_limit",),
+    "checkpoint.positions": ("frequencies_follow_batch", "position_limit"),
     "checkpoint.reading": (
         "EncoderPart",
         "account_for",

@@ -127,6 +127,11 @@ def _is_relative(config: Any) -> bool:
     return bool(relative) and not getattr(config, "position_biased_input", True)
 
 
+def frequencies_follow_batch(config: Any) -> bool:
+    """Whether rotary frequencies change with the longest sequence of a batch: transformers looks at every batch."""
+    return any(rope.get("rope_type") in ("dynamic", "longrope") for rope in rope_parameters(config))
+
+
 def rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
     """Return the RoPE parameters; some configs hold one set per kind of layer."""
     parameters = getattr(config, "rope_parameters", None) or {}
