@@ -89,7 +89,10 @@ class TokenSet:
         compare: Callable[[bytes, bytes], bool] = hmac.compare_digest,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._sources = [each if isinstance(each, TokenSource) else TokenSource((each,)) for each in sources if each]
+        # Copies: each set looks for changes by itself.
+        self._sources = [
+            replace(each) if isinstance(each, TokenSource) else TokenSource((each,)) for each in sources if each
+        ]
         self._compare, self._clock = compare, clock
         self._hashes = self._hashed()
 
@@ -130,8 +133,7 @@ class Auth:
         exempt: bool = False,
     ) -> None:
         self.on = bool(tokens)
-        # Each set looks after its own sources, as a change must reach both.
-        self._clients, self._pools = TokenSet([*tokens, *map(_again, pools)]), TokenSet(pools)
+        self._clients, self._pools = TokenSet([*tokens, *pools]), TokenSet(pools)
         self._exempt = exempt
 
     @classmethod
@@ -195,10 +197,6 @@ def client_token(settings: Settings) -> str | None:
 
 def _refusal(code: str, message: str) -> InferenceError:
     return InferenceError(code, message, param=HEADER)
-
-
-def _again(source: TokenSource | str) -> TokenSource | str:
-    return replace(source) if isinstance(source, TokenSource) else source
 
 
 def _stamp_of(file: Path) -> tuple[int, int] | None:

@@ -50,12 +50,7 @@ def find_commands(own: Iterable[Command] = ()) -> dict[str, Command]:
             log.warning("The commands of %s cannot be read (%s); they are left out", entry_point.value, error)
             continue
         for each in brought:
-            name = each.name
-            if found.setdefault(name, each) is not each:
-                log.warning(
-                    "%s brings the command %r, which %s has; it is left out",
-                    entry_point.value,
-                    name,
-                    found[name].target,
-                )
+            if (taken := found.setdefault(each.name, each)) is not each:
+                told = "%s brings the command %r, which %s has; it is left out"
+                log.warning(told, entry_point.value, each.name, taken.target)
     return found

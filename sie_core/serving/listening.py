@@ -80,7 +80,11 @@ def _open(host: str, port: int, chosen_by: str, *, share: bool = False, backlog:
 
 def address_of(listener: socket.socket) -> str:
     """Write the listening address as a URL; `0.0.0.0` and `::` stand for every address of the machine."""
-    host, port = listener.getsockname()[:2]
+    return url_at(*listener.getsockname()[:2])
+
+
+def url_at(host: str, port: int) -> str:
+    """Write a URL of an address, IPv6 or not."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

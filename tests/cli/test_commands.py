@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 from sie_core import __version__
 from sie_core.cli import COMMANDS, main
+from sie_core.cli.composition.compose import BadSettings, find_plugins, read_settings
 from sie_core.commands import GROUP, find_commands
 from sie_core.settings import Settings
 
@@ -83,3 +84,12 @@ def test_a_bad_value_stops_the_start_and_is_named(command: str, variable: str, v
     result = CliRunner().invoke(main, [command], env={variable: value})
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_an_option_wins_over_a_bad_variable_whatever_settings_plugins_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_HTTP_PORT", "many")
+    settings = read_settings(http_port=9000)
+    assert find_plugins(settings).settings_models
+    monkeypatch.setenv("SIE_NATS_STORAGE", "stone")
+    with pytest.raises(BadSettings, match="SIE_NATS_STORAGE='stone'"):
+        find_plugins(settings)

@@ -267,7 +267,7 @@ class ClusterSettings(Settings):
 
 
 def with_broker(settings: ClusterSettings, url: str, options: Mapping[str, str]) -> ClusterSettings:
-    """Copy the settings with another broker and login; `options` are as `ClusterSettings.queue_options` has them."""
+    """Copy the settings with another broker and login; `options` are as `queue_options` has them."""
     login = {f"nats_{name}": SecretStr(value) if name == "password" else value for name, value in options.items()}
     return settings.model_copy(update={"nats_url": SecretStr(url), **login})
 

@@ -77,8 +77,11 @@ def find_plugins(settings: Settings) -> PluginSet:
             setting.value()
         except ValueError as error:
             raise BadSettings(str(error)) from None
+    # What is in force already is checked, or was overruled by an option of the command.
+    known = {name: getattr(settings, name) for name in settings.model_fields_set}
     for model in plugins.settings_models:
-        read_settings(model)
+        if not isinstance(settings, model):
+            read_settings(model, **known)
     return plugins
 
 

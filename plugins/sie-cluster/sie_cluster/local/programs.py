@@ -32,7 +32,7 @@ BY_HAND = ".env"
 """What follows the name of a worker in that of the file with its variables, where it is started by hand."""
 TOKEN_FILE, POOL_TOKEN_FILE = "admin-token", "pool-token"
 OF_CONFIG_SERVICE = ("models_dir", "config_store_dir", "admin_token")
-"""ClusterSettings that are for the config service; what others would inherit of them is emptied."""
+"""Settings that are for the config service; what others would inherit of them is emptied."""
 CONFIG_HOST = "127.0.0.1"
 MOST_SOCKET_PATH = 103
 """Bytes of a Unix socket's path that every system takes."""

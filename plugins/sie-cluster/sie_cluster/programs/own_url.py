@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from ipaddress import ip_address
 
-from sie_core.serving.listening import url_of
+from sie_core.serving.listening import url_at, url_of
 
 
 def own_url(listener: socket.socket) -> str:
@@ -21,6 +21,4 @@ def own_url(listener: socket.socket) -> str:
     except OSError:
         return url_of(listener)
     own = str(found[0][4][0])
-    if ip_address(own).is_loopback:
-        return url_of(listener)
-    return f"http://[{own}]:{port}" if ":" in own else f"http://{own}:{port}"
+    return url_of(listener) if ip_address(own).is_loopback else url_at(own, port)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, Literal
 
 from starlette.datastructures import Headers
@@ -46,8 +45,7 @@ class Tokens:
             "export": (admin, config_read),
             "write": (admin,),
         }
-        # Each set looks after its own sources, as a change must reach all.
-        self._accepted = {right: TokenSet(map(replace, tokens)) for right, tokens in rights.items()}
+        self._accepted = {right: TokenSet(tokens) for right, tokens in rights.items()}
         self._production = production
 
     @classmethod

@@ -1,6 +1,6 @@
 """The right to write, held by one process at a time and kept in one object of a store, together with what it guards.
 
-It needs nothing but the contract of object stores and so stands beside them; the config service is to hold one.
+It needs nothing but the contract of object stores.
 """
 
 from __future__ import annotations
