@@ -109,3 +109,6 @@ def test_secrets_that_lie_in_files_reach_the_programs_whose_they_are_and_no_othe
         "gateway": ["auth_token", None, "pool_token"],
         "worker-1": ["auth_token", None, None],
     }
+    own = {name: of.file_of("auth_token") for name, of in found.items()}
+    assert set(own.values()) == {tmp_path / "AUTH_TOKEN"}, "a token that changes is not read again"
+    assert found["config"].file_of("admin_token") == tmp_path / "ADMIN_TOKEN"

@@ -102,7 +102,7 @@ def describe_programs(
 
     def variables(user: str, **own: Any) -> dict[str, str]:
         queue = queue_variables(broker.url, broker.logins[user])
-        return {**shared, **queue, **{variable(key): _text(value) for key, value in own.items()}}
+        return _by_files(settings, {**shared, **queue, **{variable(key): _text(value) for key, value in own.items()}})
 
     def program(name: str, command: list[str], own: Mapping[str, str]) -> Program:
         return Program(name, command, own, files.enter_context((folder / f"{name}.log").open("ab")))
@@ -172,6 +172,15 @@ def _variables(
         variable("config_service_url"): f"http://{CONFIG_HOST}:{config_port}",
     }
     return shared, of_config
+
+
+def _by_files(settings: ClusterSettings, given: dict[str, str]) -> dict[str, str]:
+    """Name the file of each secret that was read from one, so that the program reads it again when it changes."""
+    for field in ClusterSettings.model_fields:
+        name, file = variable(field), settings.file_of(field)
+        if file is not None and given.get(name) == _text(getattr(settings, field)):
+            given |= {name: "", name + FILE: str(file.absolute())}
+    return given
 
 
 def _of_gateway(settings: ClusterSettings, folder: Path) -> dict[str, Any]:

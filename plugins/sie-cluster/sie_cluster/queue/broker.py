@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -18,6 +19,8 @@ AGAIN_S = 1.0
 
 log = logging.getLogger(__name__)
 
+ELECTION_S = 10.0
+"""Brokers that start together elect a leader within it: that they cannot make a queue before is no news."""
 QUEUE_AGAIN_S = 1.0
 """Between looks for a queue that is not there yet."""
 
@@ -95,14 +98,14 @@ async def declare_queues(make: Make, queues: Sequence[QueueSettings], stores: Se
 
 
 async def _until_made(what: str, make: Callable[[], Awaitable[object]]) -> None:
-    told = ""
+    told, began = "", time.monotonic()
     while True:
         try:
             await make()
         except QueueError as error:
             if error.failure != "UNAVAILABLE":
                 raise
-            if str(error) != told:
+            if str(error) != told and time.monotonic() - began >= ELECTION_S:
                 told = str(error)
                 log.warning("%s is not made yet, and tried again: %s", what, told)
             await asyncio.sleep(AGAIN_S)
