@@ -185,6 +185,16 @@ class Record:
     """The message's number in its journal; it grows with each message and is never used again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a journal holds at one moment."""
+
+    last: int
+    """The number of its last message; before the first, one less than the number that will have."""
+    records: tuple[Record, ...]
+    """In the order of their numbers."""
+
+
 class Journal(Protocol):
     """Messages in one order, shared by all connected programs; the last one of each key is kept.
 
@@ -195,7 +205,7 @@ class Journal(Protocol):
     """
 
     async def append(self, key: str, payload: bytes, *, after: int) -> int:
-        """Add a message if the last one of the journal, whatever its key, is number `after`; 0 if there is none.
+        """Add a message if the last one of the journal, whatever its key, is number `after`: `Reading.last`.
 
         Of several writers that state the same number, one wins. Return the number of the new message.
 
@@ -205,10 +215,11 @@ class Journal(Protocol):
         """
         ...
 
-    async def read(self, after: int = 0) -> tuple[Record, ...]:
-        """Return the last message of each key that has one beyond number `after`, in their order.
+    async def read(self, after: int = 0) -> Reading:
+        """Return the last message of each key that has one beyond number `after`.
 
-        It is the state of one moment, at or after the call.
+        It is the state of one moment, at or after the call. Its `last` is below `after` where the journal was lost and
+        made anew.
 
         Raises:
             QueueError: `TOO_LARGE`: the broker does not give so much in one answer. `UNAVAILABLE`: it did not answer.
@@ -335,9 +346,14 @@ class QueueTransport(Protocol):
         """
         ...
 
-    async def journal(self, name: str, *, make: bool = True) -> Journal:
+    async def journal(self, name: str, *, make: bool = True, first: int = 1) -> Journal:
         """Open a journal; create it if it does not exist. With `make`, also raise its number of copies to the one
         wanted.
+
+        Args:
+            name: Of the journal.
+            make: Whether to create it if it does not exist.
+            first: The number of the first message of a journal that is created.
 
         Raises:
             QueueError: `NOT_FOUND`: it does not exist, and `make` is false.

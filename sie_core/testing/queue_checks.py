@@ -21,6 +21,7 @@ from sie_core.contracts import (
     QueueFailure,
     QueueSettings,
     QueueTransport,
+    Reading,
     Work,
 )
 
@@ -331,7 +332,7 @@ async def a_journal_keeps_an_order(connect: Connect) -> None:
             await queue.here.journal(f"{queue.name}_log", make=False)
         journal = await queue.here.journal(f"{queue.name}_log")
         other = await queue.there.journal(f"{queue.name}_log")
-        assert await other.read() == ()
+        assert await other.read() == Reading(0, ())
         assert await journal.append("a.one", b"1", after=0) == 1
         async with refused("CONFLICT"):  # another key of the same journal
             await other.append("b.two", b"2", after=0)
@@ -343,12 +344,17 @@ async def a_journal_keeps_an_order(connect: Connect) -> None:
         for number in range(2, 602):
             assert await journal.append(f"d.{number % 300}", b"%d" % number, after=number) == number + 1
         assert await other.append("a.one", b"", after=602) == 603
-        found = await other.read()
+        reading = await other.read()
+        found = reading.records
+        assert reading.last == 603
         assert [each.sequence for each in found] == [2, *range(303, 604)]
         assert (found[-1].key, found[-1].payload) == ("a.one", b"")
         assert (found[1].key, found[1].payload) == ("d.2", b"302")
-        assert await other.read(601) == found[-2:]
-        assert await other.read(603) == ()
+        assert await other.read(601) == Reading(603, found[-2:])
+        assert await other.read(603) == await other.read(700) == Reading(603, ())
+        late = await queue.here.journal(f"{queue.name}_late", first=100)
+        assert await (await queue.there.journal(f"{queue.name}_late", first=7)).read() == Reading(99, ())
+        assert await late.append("a", b"", after=99) == 100
 
 
 async def a_callback_that_raises_costs_nothing_else(connect: Connect) -> None:

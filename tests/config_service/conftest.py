@@ -12,14 +12,14 @@ from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.reading import Bundle
 from sie_cluster.config_service.results import Change
 from sie_cluster.config_service.service import ConfigService
+from sie_cluster.config_service.store.backups import BackupStore
+from sie_cluster.config_service.store.logs import ConfigLog, ObjectLog
 
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import Catalog, make_catalog
 from sie_core.contracts import InferenceError, ModelFamily, ObjectStore
 from sie_core.folder_store import FolderStore
 from sie_core.plugins import PluginReport, PluginSet
-
-LASTS_S = 5.0
 
 
 def placement() -> Placement:
@@ -74,6 +74,16 @@ class Told(list[Change]):
 Start = Callable[..., ConfigService]
 
 
+def log_on(store: ObjectStore | None) -> ConfigLog | None:
+    """The log of a service without a broker."""
+    return None if store is None else ObjectLog(BackupStore(store))
+
+
+def service_on(log: ConfigLog | None, **options: Any) -> ConfigService:
+    """A service that has read nothing yet."""
+    return ConfigService(base(SHIPPED), placement(), log, **{"name": "one", **options})
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "store", durable=False)
@@ -84,9 +94,9 @@ def start(store: FolderStore) -> Iterator[Start]:
     """Start services that end with the test: `start(publish=…)`."""
     with ExitStack() as services:
 
-        def run(on: ObjectStore | None = store, **options: Any) -> ConfigService:
-            made = ConfigService(base(SHIPPED), placement(), on, **{"owner": "one", "lasts_s": LASTS_S, **options})
-            made.start()
+        def run(on: ObjectStore | ObjectLog | None = store, **options: Any) -> ConfigService:
+            made = service_on(on if isinstance(on, ObjectLog) else log_on(on), **options)
+            made.read_on()
             services.callback(made.stop)
             return made
 

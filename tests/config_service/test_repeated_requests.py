@@ -6,9 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sie_cluster.config_service.history import state
-from sie_cluster.config_service.history.state import KEPT_S
 from sie_cluster.config_service.service import ConfigService
+from sie_cluster.config_service.store import state
+from sie_cluster.config_service.store.state import KEPT_S
 
 from tests.config_service.conftest import Start, Told, error_of, post, refused
 
@@ -23,17 +23,21 @@ def test_a_repeated_request_gets_the_first_answer_whatever_happened_since(start:
     first = service.create(post("org/a"), "create")
     replaced = service.put("org/a", post("org/a", license="x"), "put")
     deleted = service.delete("org/a", "delete")
-    nothing = service.delete("org/a", "nothing")
-    assert [each.body["epoch"] for each in (first, replaced, deleted, nothing)] == [1, 2, 3, 3]
+    assert [each.body["epoch"] for each in (first, replaced, deleted)] == [1, 2, 3]
     for _ in range(2):
         assert service.create(post("org/a"), "create") == first
         assert service.put("org/a", post("org/a", license="x"), "put") == replaced
         assert service.delete("org/a", "delete") == deleted
-        assert service.delete("org/a", "nothing") == nothing
         assert (epoch(service), "org/a" in service.sources) == (3, False)
         service.stop()
         service = start(publish=told)
-    assert len(told) == 3
+    assert [each.epoch for each in told] == [1, 2, 3, 3, 3]  # a start tells the last one again
+
+
+def test_a_request_that_changed_nothing_keeps_no_key(service: ConfigService) -> None:
+    assert service.delete("org/a", "key").body["unchanged"]
+    service.create(post("org/a"))
+    assert service.delete("org/a", "key").body["deleted"]
 
 
 def test_a_key_stands_for_one_method_path_and_body(service: ConfigService) -> None:
@@ -63,27 +67,27 @@ def test_what_can_be_no_key_is_refused(service: ConfigService, key: str) -> None
 def test_a_key_is_kept_for_an_hour(start: Start) -> None:
     now = [1e9]
     service = start(now=lambda: now[0])
-    first = service.delete("org/a", "key")
-    service.create(post("org/a"))
+    first = service.create(post("org/a"), "key")
+    service.delete("org/a")
     now[0] += KEPT_S - 1
-    assert service.delete("org/a", "key") == first
+    assert service.create(post("org/a"), "key") == first
     now[0] += 2
-    assert service.delete("org/a", "key").body["deleted"]
+    assert service.create(post("org/a"), "key").body["epoch"] == 3
     now[0] += KEPT_S + 1
     service.delete("org/a", "another")
-    assert list(service._held.state.answers) == ["another"]
+    assert [each.key for each in service.state.writes["org/a"].answers] == ["another"]
 
 
 def test_the_newest_keys_are_kept(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MOST_KEPT", 3)
     service = start()
     for number in range(5):
-        service.delete("org/a", f"key {number}")
+        service.put("org/a", post("org/a", license=str(number)), f"key {number}")
     service.stop()
     service = start()
-    service.create(post("org/a"))
-    assert [service.delete("org/a", f"key {number}").body["deleted"] for number in (4, 3, 2)] == 3 * [False]
-    assert service.delete("org/a", "key 1").body["deleted"]
+    for number in (4, 3, 2):
+        assert service.put("org/a", post("org/a", license=str(number)), f"key {number}").body["epoch"] == number + 1
+    assert service.put("org/a", post("org/a", license="1"), "key 1").body["epoch"] == 6
 
 
 def test_of_many_at_once_one_is_done_and_all_get_its_answer(start: Start) -> None:

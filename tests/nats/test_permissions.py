@@ -13,7 +13,6 @@ from typing import Any
 import nats
 import pytest
 from click.testing import CliRunner
-from sie_cluster.configs.snapshot import read_snapshot, write_snapshot
 from sie_cluster.queue.broker import ensure_queue
 from sie_cluster.queue.subjects import cancel_subject, work_consumer, work_queue, work_subject
 
@@ -34,22 +33,22 @@ CONFIGS_OWN = tuple(f"{API}STREAM.{verb}.{queue}" for verb in ("CREATE", "UPDATE
 NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}CONSUMER.DELETE.{QUEUE}.c",
            f"{API}STREAM.CREATE.mine", "$SYS.REQ.SERVER.PING", "anything")  # fmt: skip
 EVERYBODYS = (">", "*.>", "_INBOX.>", "_INBOX.*.*.>", "sie.>", "$JS.>")
-READ = tuple(f"{API}STREAM.{verb}.KV_sie-configs" for verb in ("INFO", "MSG.GET"))
-KEPT = (f"{API}STREAM.CREATE.KV_sie-configs", "$KV.sie-configs.snapshot")
+JOURNAL = (*(f"{API}STREAM.{verb}.sie-config" for verb in ("CREATE", "UPDATE", "INFO")),
+           f"{API}DIRECT.GET.sie-config", "sie-config.x")  # fmt: skip
 FACTS = (*(f"{API}STREAM.{verb}.KV_sie-facts" for verb in ("CREATE", "INFO", "MSG.GET")), "$KV.sie-facts.x")
-NO_STORES = (f"{API}STREAM.DELETE.KV_sie-configs", "$KV.other.x")
-STORES = ("sie-facts", "sie-pools", "sie-configs")
+NO_STORES = (f"{API}STREAM.DELETE.sie-config", f"{API}STREAM.PURGE.sie-config", "$KV.other.x")
+STORES = ("sie-facts", "sie-pools")
 GROWN = tuple(f"{API}STREAM.UPDATE.KV_{store}" for store in STORES)
 POOLS = (*(f"{API}STREAM.{verb}.KV_sie-pools" for verb in ("INFO", "MSG.GET")),)
 POOLS_KEPT = (f"{API}STREAM.CREATE.KV_sie-pools", "$KV.sie-pools.pools")
 DELTAS = ("sie.config.models.default", "sie.config.models._all")
 MAY = {
     "gateway.one": (
-        (*GATEWAYS_OWN, *READ, *FACTS, *POOLS, *POOLS_KEPT),
+        (*GATEWAYS_OWN, *FACTS, *POOLS, *POOLS_KEPT),
         ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>"),
     ),
     "worker.w1": (
-        (*WORKERS_OWN, *READ, *POOLS, "_INBOX.gateway.one.x", "sie.health.w1", "sie.health-wanted"),
+        (*WORKERS_OWN, *POOLS, "_INBOX.gateway.one.x", "sie.health.w1", "sie.health-wanted"),
         (
             "sie.health.*",
             "sie.health-wanted",
@@ -60,16 +59,16 @@ MAY = {
             "sie.config.models.default",
         ),
     ),
-    "config": ((*CONFIGS_OWN, *OPERATORS, *DELTAS, *READ, *KEPT, *GROWN), ("_INBOX.config.x",)),
+    "config": ((*CONFIGS_OWN, *OPERATORS, *DELTAS, *JOURNAL, *GROWN), ("_INBOX.config.x", "sie.config.>")),
 }
 MAY_NOT = {
     "gateway.one": (
-        (*WORKERS_OWN, *OPERATORS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *GROWN, *NO_STORES, "sie.health.w1",
+        (*WORKERS_OWN, *OPERATORS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *JOURNAL, *GROWN, *NO_STORES, "sie.health.w1",
          "_INBOX.gateway.two.x", "sie.work.foreign.x"),
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.gateway.two.x", "_INBOX.worker.>", "sie.work.>"),
     ),
     "worker.w1": (
-        (*FOREIGN_TO_WORKERS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *KEPT, *FACTS, *POOLS_KEPT, *GROWN, *NO_STORES,
+        (*FOREIGN_TO_WORKERS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *JOURNAL, *FACTS, *POOLS_KEPT, *GROWN, *NO_STORES,
          "sie.health.w2",
          "_INBOX.worker.w2.x",
          f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
@@ -164,21 +163,6 @@ async def test_a_user_may_do_its_part_and_nothing_else(broker: Broker, passwords
     publish, subscribe = MAY_NOT[user]
     everything = {("publish", each) for each in publish} | {("subscription", each) for each in subscribe}
     assert await refusals(broker, passwords, user, publish, subscribe) == everything
-
-
-async def test_the_config_service_keeps_a_snapshot_that_gateways_and_workers_read_and_none_of_them_writes(
-    broker: Broker, passwords: dict[str, str]
-) -> None:
-    async with login(broker, passwords, "config") as config:
-        await write_snapshot(config, b"first")
-        await write_snapshot(config, b"second" * 200_000)
-    for user in ("gateway.one", "worker.w1"):
-        async with login(broker, passwords, user) as reader:
-            assert await read_snapshot(reader) == b"second" * 200_000
-            with pytest.raises((QueueError, TimeoutError)):
-                async with asyncio.timeout(1):
-                    await write_snapshot(reader, b"forged")
-            assert await read_snapshot(reader) == b"second" * 200_000
 
 
 async def test_nobody_logs_in_without_a_password(broker: Broker) -> None:

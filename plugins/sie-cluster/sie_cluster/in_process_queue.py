@@ -29,6 +29,7 @@ from sie_core.contracts.queue import (
     QueueSettings,
     QueueTransport,
     QueueTransportFactory,
+    Reading,
     Record,
     Work,
     matches,
@@ -304,9 +305,9 @@ class _Store(KeyValue):
 
 
 class _Journal(Journal):
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
         self._records: dict[str, Record] = {}
-        self._last = 0
+        self._last = first - 1
 
     async def append(self, key: str, payload: bytes, *, after: int) -> int:
         checked_key(key)
@@ -319,8 +320,8 @@ class _Journal(Journal):
         self._records[key] = Record(key, payload, self._last)
         return self._last
 
-    async def read(self, after: int = 0) -> tuple[Record, ...]:
-        return tuple(each for each in self._records.values() if each.sequence > after)
+    async def read(self, after: int = 0) -> Reading:
+        return Reading(self._last, tuple(each for each in self._records.values() if each.sequence > after))
 
 
 class InProcessTransport(QueueTransport):
@@ -436,12 +437,12 @@ class InProcessTransport(QueueTransport):
             raise QueueError("NOT_FOUND", f"There is no store {name!r}.")
         return self._broker.stores.setdefault(name, _Store())
 
-    async def journal(self, name: str, *, make: bool = True) -> Journal:
+    async def journal(self, name: str, *, make: bool = True, first: int = 1) -> Journal:
         """Open a journal; create it if it does not exist."""
         self._there()
         if not make and name not in self._broker.journals:
             raise QueueError("NOT_FOUND", f"There is no journal {name!r}.")
-        return self._broker.journals.setdefault(name, _Journal())
+        return self._broker.journals.setdefault(name, _Journal(first))
 
     def _subscribe(self, subject: str, pattern: tuple[str, ...], take: Callable[[Message], None]) -> _Subscription:
         self._there()

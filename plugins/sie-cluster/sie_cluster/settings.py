@@ -201,13 +201,13 @@ class ClusterSettings(Settings):
     # Of the config service.
     config_store_dir: Path | str = _config_service(
         Path("config-store"),
-        "The config service keeps what its API was told in this place: a folder, or `s3://bucket/prefix`, `gs://…`, "
-        "`az://…`.",
+        "The config service keeps a backup of what its API was told in this place: a folder, or `s3://bucket/prefix`, "
+        "`gs://…`, `az://…`. Without a broker this is the only copy.",
     )
     config_restore: bool = _config_service(
         True,
-        "A config service begins with the models that its store holds; with `false`, it begins without them, at the "
-        "epoch that was reached, and the first write gives them up.",
+        "A config service restores the backup where the broker keeps no models yet; with `false`, it begins without "
+        "models, above the backup's epoch.",
     )
     admin_token: SecretStr | None = _config_service(
         None,

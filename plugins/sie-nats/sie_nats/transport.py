@@ -234,7 +234,7 @@ class JetStreamTransport(QueueTransport):
         except (Error, TimeoutError) as error:
             raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None
 
-    async def journal(self, name: str, *, make: bool = True) -> Journal:
+    async def journal(self, name: str, *, make: bool = True, first: int = 1) -> Journal:
         """Open a journal; create it if it does not exist. Raise its copies to `SIE_NATS_REPLICAS` if it has fewer."""
         try:
             await self._connection.ask(f"STREAM.INFO.{name}")
@@ -243,7 +243,7 @@ class JetStreamTransport(QueueTransport):
                 raise
             if not make:
                 raise QueueError("NOT_FOUND", f"There is no journal {name!r}.") from None
-            config = journal_config(name, self._options.storage, self._options.replicas)
+            config = journal_config(name, self._options.storage, self._options.replicas, first)
             await self._connection.ask(f"STREAM.CREATE.{name}", config)
         if make:
             await self._add_copies(name)

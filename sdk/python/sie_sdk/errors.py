@@ -63,8 +63,7 @@ ERRORS: Final = _table(
     ErrorSpec("RESOURCE_EXHAUSTED", 503, True, 5.0, "The device ran out of memory.", "Wait and retry, with smaller requests."),
     ErrorSpec("QUEUE_FULL", 503, True, 1.0, "The server's queue is full.", "Wait and retry."),
     ErrorSpec("QUEUE_UNAVAILABLE", 503, True, 5.0, "The server takes no new work: it is draining or its queue is away.", "Wait and retry elsewhere."),
-    ErrorSpec("CONFIG_STANDBY", 503, True, 1.0, "This config service stands by: another may write.", "Retry: one of them leads soon."),
-    ErrorSpec("CONFIG_STORE_UNAVAILABLE", 503, True, 1.0, "The config service's store failed; whether the write counts is open.", "Retry with the same `Idempotency-Key`."),
+    ErrorSpec("CONFIG_STORE_UNAVAILABLE", 503, True, 1.0, "The config service cannot reach what it keeps; whether a write counts is open.", "Retry with the same `Idempotency-Key`."),
     ErrorSpec("DEADLINE_EXCEEDED", 504, True, None, "The request's deadline passed before its answer.", "Allow more time or send less."),
 )  # fmt: skip
 """Every code that travels, in the order of their statuses."""

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
-from sie_cluster.configs.snapshot import write_snapshot
 from sie_cluster.configs_api.routes import ENDPOINTS
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.gateway.backend import QueueBackend
@@ -67,8 +66,8 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(settings: ClusterSettings, snapshot: bytes | None = None) -> AsyncIterator[Gateway]:
-    """Run one until the end of the block, whose broker keeps a snapshot."""
+async def gateway(settings: ClusterSettings) -> AsyncIterator[Gateway]:
+    """Run one until the end of the block."""
     plugins = discover(settings, BUILTINS)
     metrics = GatewayMetrics()
     dispatcher = Dispatcher(transport_maker(settings, plugins), settings, metrics)
@@ -80,8 +79,6 @@ async def gateway(settings: ClusterSettings, snapshot: bytes | None = None) -> A
     work = asyncio.create_task(follower.run())
     await dispatcher.open()
     await workers.hear(dispatcher.transport, statuses=True)
-    if snapshot is not None:
-        await write_snapshot(dispatcher.transport, snapshot)
     await follower.hear(dispatcher.transport)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://sie", timeout=30) as client:

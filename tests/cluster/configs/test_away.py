@@ -1,21 +1,17 @@
-"""While the config service is away what is known is served; who starts meanwhile takes the kept snapshot, or waits."""
+"""While the config service is away what is known is served; who starts meanwhile waits."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
-from sie_cluster.configs import polling
-from sie_cluster.configs.snapshot import SnapshotKeeper, write_snapshot
 
 from tests.cluster.configs.conftest import connected, following, settings_of
 from tests.cluster.configs.registries import text_of
-from tests.cluster.configs.service import SmallService
+from tests.cluster.configs.service import TOKEN, SmallService
 
 DOWN = "http://127.0.0.1:9"
 
 
-async def test_with_neither_service_nor_snapshot_there_are_no_configs_and_the_reason_is_told() -> None:
+async def test_who_starts_while_the_service_is_away_has_no_configs_and_tells_why() -> None:
     settings = settings_of(DOWN)
     async with connected(settings) as transport, following(settings, transport) as one:
         await one.until(lambda: "cannot be reached" in (one.follower.ready_problem or ""))
@@ -23,54 +19,45 @@ async def test_with_neither_service_nor_snapshot_there_are_no_configs_and_the_re
         assert one.follower.note == one.follower.ready_problem
 
 
-async def test_who_starts_while_the_service_is_away_takes_the_kept_snapshot_and_says_so(service: SmallService) -> None:
-    settings = settings_of(DOWN)
-    async with connected(settings) as transport:
-        await write_snapshot(transport, service.export())
-        async with following(settings, transport) as one:
-            await one.until(lambda: one.epoch == 5)
-            assert one.told[-1].config_hashes == service.registry.config_hashes
-            assert (one.follower.source, one.follower.ready_problem) == ("kept snapshot", None)
-            assert "kept snapshot, of epoch 5" in (one.follower.note or "")
-
-
-async def test_the_kept_snapshot_is_taken_as_soon_as_the_broker_is_reached(
-    service: SmallService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(polling, "AGAIN_S", 3600.0)
-    settings = settings_of(DOWN)
-    async with connected(settings) as transport, following(settings) as one:
-        await write_snapshot(transport, service.export())
-        await one.until(lambda: "cannot be reached" in (one.follower.ready_problem or ""))
-        await one.follower.hear(transport)
-        await one.until(lambda: one.epoch == 5)
-
-
-async def test_deltas_of_a_service_that_cannot_be_asked_are_applied_upon_the_snapshot(service: SmallService) -> None:
-    settings = settings_of(DOWN)
-    async with connected(settings) as transport:
-        await write_snapshot(transport, service.export())
-        async with following(settings, transport) as one:
-            await one.until(lambda: one.epoch == 5)
-            await service.tell(transport, "org/new", text_of("org/new"))
-            await one.until(lambda: one.epoch == 6)
-
-
 async def test_the_service_that_comes_back_is_followed_with_an_older_store_too(service: SmallService) -> None:
+    with service.serving() as url:
+        settings = settings_of(url, worker_config_poll_interval_ms=100)
+        async with connected(settings) as transport, following(settings, transport) as one:
+            await one.until(lambda: one.epoch == 5)
+            service.texts, service.epoch = {"org/older": text_of("org/older")}, 2
+            await one.until(lambda: one.epoch == 2)
+            assert list(one.told[-1].routes) == ["org/older"]
+            assert one.follower.note is None
+
+
+async def test_what_is_known_is_served_while_the_service_is_away(service: SmallService) -> None:
     with service.serving() as url:
         pass
     settings = settings_of(url, worker_config_poll_interval_ms=100)
-    async with connected(settings) as transport:
-        await write_snapshot(transport, service.export())
-        async with following(settings, transport) as one:
+    async with connected(settings) as transport, following(settings, transport) as one:
+        with service.serving():
             await one.until(lambda: one.epoch == 5)
-            service.texts, service.epoch = {"org/older": text_of("org/older")}, 2
-            with service.serving():
-                await one.until(lambda: one.epoch == 2)
-                assert list(one.told[-1].routes) == ["org/older"]
-                await one.until(lambda: one.follower.source == "config service" and one.follower.note is None)
-            await one.until(lambda: "is not followed" in (one.follower.note or ""))
-            assert one.epoch == 2
+        await one.until(lambda: "is not followed" in (one.follower.note or ""))
+        await service.tell(transport, "org/new", text_of("org/new"))
+        await one.until(lambda: one.epoch == 6)
+
+
+async def test_of_two_services_the_one_that_lags_is_not_believed_at_once(service: SmallService) -> None:
+    behind = SmallService(dict(service.texts))
+    with service.serving() as url:
+        settings = settings_of(url, worker_config_poll_interval_ms=100)
+        async with connected(settings) as transport, following(settings, transport) as one:
+            await service.tell(transport, "org/new", text_of("org/new"))
+            await one.until(lambda: one.epoch == 6)
+            path = "/v1/configs/epoch"
+            service.answers[path] = behind.answer(path, f"Bearer {TOKEN}")
+            asked = service.asked.count(path)
+            await one.until(lambda: service.asked.count(path) > asked)
+            del service.answers[path]
+            asked = service.asked.count(path)
+            await one.until(lambda: service.asked.count(path) > asked + 1)
+            assert [each.catalog.config_epoch for each in one.told][-1] == 6
+            assert 5 not in [each.catalog.config_epoch for each in one.told][1:]
 
 
 async def test_a_read_token_that_is_refused_is_named() -> None:
@@ -95,15 +82,3 @@ async def test_an_export_that_cannot_be_read_changes_nothing_and_is_told(
         assert one.epoch == 5
         del service.answers["/v1/configs/export"]
         await one.until(lambda: one.epoch == 6)
-
-
-async def test_the_newest_export_is_kept_for_the_next_start(service: SmallService) -> None:
-    settings = settings_of(DOWN)
-    async with connected(settings) as transport:
-        keeper = SnapshotKeeper(transport, service.export)
-        work = asyncio.create_task(keeper.run())
-        service.change("org/new", text_of("org/new"))
-        await asyncio.to_thread(keeper.changed)
-        async with following(settings, transport) as one:
-            await one.until(lambda: one.epoch == 6)
-        work.cancel()

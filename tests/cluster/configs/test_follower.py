@@ -21,7 +21,7 @@ async def test_it_boots_from_the_export_with_the_broker_away(service: SmallServi
         assert registry.config_hashes == service.registry.config_hashes
         assert registry.resolve("other/b").bundle == "other"
         assert registry.resolve("org/a").compatible == ("default", "other")
-        assert (one.follower.source, one.follower.ready_problem, one.follower.note) == ("config service", None, None)
+        assert (one.follower.ready_problem, one.follower.note) == (None, None)
         assert one.follower.sources == {"org/a": "api", "other/b": "api"}
 
 

@@ -93,7 +93,7 @@ async def test_a_model_added_and_removed_is_known_at_once(one: Gateway, service:
     assert (await one.client.get("/v1/models/org/new")).status_code == 404
 
 
-async def test_without_service_and_snapshot_it_is_not_ready_and_answers_503_never_404() -> None:
+async def test_without_the_service_it_is_not_ready_and_answers_503_never_404() -> None:
     async with gateway(settings_of(DOWN)) as one:
         ready = await one.client.get("/readyz")
         assert ready.status_code == 503
@@ -104,14 +104,3 @@ async def test_without_service_and_snapshot_it_is_not_ready_and_answers_503_neve
         encode = await one.client.post("/v1/encode/org/a", json={"items": [{"text": "a"}]})
         assert encode.status_code == 503
         assert "Retry-After" in encode.headers
-
-
-async def test_with_a_kept_snapshot_it_is_ready_and_says_what_it_serves(service: SmallService) -> None:
-    async with gateway(settings_of(DOWN), snapshot=service.export()) as one:
-        await one.until_epoch(5)
-        assert (await one.client.get("/readyz")).status_code == 200
-        health = (await one.client.get("/health")).json()
-        assert any("kept snapshot" in problem for problem in health["problems"])
-        metrics = (await one.client.get("/metrics")).text
-        assert "sie_config_epoch 5.0" in metrics
-        assert "sie_config_service_reached 0.0" in metrics

@@ -19,6 +19,8 @@ from sie_cluster.config_service.api.tokens import Tokens
 from sie_cluster.config_service.metrics import ConfigMetrics
 from sie_cluster.config_service.publisher import Publisher
 from sie_cluster.config_service.service import ConfigService
+from sie_cluster.config_service.store.backups import BackupStore
+from sie_cluster.config_service.store.logs import ObjectLog
 from sie_cluster.settings import ClusterSettings
 
 from sie_core.api import Gate
@@ -48,8 +50,8 @@ class Served:
     folder: Path
 
     def kept(self) -> set[str]:
-        """What was written, but for the lease, which is renewed all the time."""
-        return {str(file.relative_to(self.folder)) for file in self.folder.glob("*/*") if file.is_file()}
+        """What was written."""
+        return {file.read_text() for file in self.folder.glob("*.json")}
 
     def metric(self, name: str, **labels: str) -> float:
         return self.api.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -67,20 +69,33 @@ def placement() -> Placement:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, tokens: Tokens | None = None, publisher: Publisher | None = None, **options: Any
+    folder: Path,
+    tokens: Tokens | None = None,
+    publisher: Publisher | None = None,
+    *,
+    reads: bool = True,
+    **options: Any,
 ) -> AsyncIterator[Served]:
-    """Serve until the end of the block; `options` are the service's."""
+    """Serve until the end of the block.
+
+    Args:
+        folder: Where the service writes, unless `options` name a log.
+        tokens: Of the routes.
+        publisher: Of changes.
+        reads: Whether the service has read what was written.
+        options: The service's.
+    """
     base = make_catalog(1, [config_of(BASE.encode(), source="base", folder=Path())])
-    service = ConfigService(
-        base, placement(), FolderStore(folder, durable=False), **{"owner": "sie-config-a", **options}
-    )
+    log = options.pop("log", None) or ObjectLog(BackupStore(FolderStore(folder, durable=False)))
+    service = ConfigService(base, placement(), log, **{"name": "sie-config-a", **options})
     api = ConfigApi(service, tokens or Tokens(production=False), Gate(64), ConfigMetrics(), publisher)
     api.metrics.watch(
-        lambda: service.registry.catalog.config_epoch or 0, lambda _: 0, lambda: service.state, lambda: False
+        lambda: service.registry.catalog.config_epoch or 0, lambda _: 0, lambda: service.state.epoch, lambda: False
     )
     transport = httpx.ASGITransport(create_app(api), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        await asyncio.to_thread(service.start)
+        if reads:
+            await asyncio.to_thread(service.read_on)
         try:
             yield Served(client, service, api, folder)
         finally:

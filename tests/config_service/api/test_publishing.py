@@ -14,9 +14,8 @@ import pytest
 from pydantic import SecretStr
 from sie_cluster.config_service import publisher as publishing
 from sie_cluster.config_service.publisher import Publisher
+from sie_cluster.config_service.store.logs import JournalLog
 from sie_cluster.configs.delta import read_delta
-from sie_cluster.configs.snapshot import read_snapshot
-from sie_cluster.messages.export import read_export
 from sie_cluster.queue.broker import transport_maker
 from sie_cluster.queue.subjects import ALL_MODELS, EVERY_CONFIG, config_subject, dead_queue, work_queue
 from sie_cluster.settings import ClusterSettings
@@ -60,10 +59,6 @@ class Told:
         """Whether so many were heard."""
         return len(self.heard) == messages
 
-    async def keeps(self, model: str) -> bool:
-        """Whether the snapshot that followers find holds a model."""
-        return model.encode() in (await read_snapshot(self.other) or b"")
-
 
 @pytest.fixture
 async def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
@@ -88,9 +83,12 @@ async def telling(folder: Path) -> AsyncIterator[Told]:
     await other.subscribe(EVERY_CONFIG, heard.append)
     publisher = Publisher(lambda: own, "sie-config-a", "_default")
     publish = lambda change: publisher.publish(change, served.service.sources.get(change.model_id, "filesystem"))  # noqa: E731
-    async with serving(folder / "store", publisher=publisher, publish=publish) as served:
+    journal = JournalLog(lambda: publisher.transport, asyncio.get_running_loop())
+    async with serving(folder, publisher=publisher, publish=publish, log=journal, reads=False) as served:
         task = asyncio.create_task(publisher.run(served.service))
-        await publisher.opened(BOUND_S)
+        async with asyncio.timeout(BOUND_S):
+            await publisher.heard.wait()
+        await asyncio.to_thread(served.service.read_on)
         yield Told(served, heard, own, other, failing)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -168,11 +166,3 @@ async def test_the_queues_of_pools_are_made_those_that_come_later_too(told: Told
     assert not await told.has_queues("l4")
     assert (await told.served.client.post(MODELS, json={**TINY, "pool": "L4"})).status_code == 201
     await told.until(partial(told.has_queues, "l4"))
-
-
-async def test_the_export_is_kept_where_followers_find_it_while_the_service_is_away(told: Told) -> None:
-    await told.served.client.post(MODELS, json=TINY)
-    await told.until(partial(told.keeps, "acme/tiny"))
-    kept = await read_snapshot(told.other)
-    assert kept == told.served.service.export()
-    assert read_export(kept or b"").epoch == 1

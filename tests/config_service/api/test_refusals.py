@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -184,15 +185,15 @@ MAY_EXPORT = ("Bearer the-follower",)
 MAY_READ = (*MAY_EXPORT, "Bearer the-client")
 
 
-async def test_a_service_that_stands_by_answers_nothing_and_names_who_leads(tmp_path: Path) -> None:
-    async with serving(tmp_path / "store") as served, serving(tmp_path / "store", owner="sie-config-b") as second:
-        probe = await second.client.get("/readyz")
-        assert (probe.status_code, probe.text) == (503, "stands by: sie-config-a holds the lease of the store")
-        assert (await second.client.get("/livez")).status_code == 200
+async def test_a_service_that_has_not_read_what_was_written_answers_nothing_and_says_why(tmp_path: Path) -> None:
+    async with serving(tmp_path / "store", reads=False) as served:
+        probe = await served.client.get("/readyz")
+        assert (probe.status_code, probe.text) == (503, "the config store was not read yet")
+        assert (await served.client.get("/livez")).status_code == 200
         for method, path in [("GET", each) for each in READS] + [("POST", "models"), ("POST", "resolve")]:
-            reply = await second.client.request(method, f"/v1/configs/{path}", content=b"{}" * (method == "POST"))
-            told = check(reply, 503, "config_standby")
-            assert "sie-config-a" in told["message"]
+            reply = await served.client.request(method, f"/v1/configs/{path}", content=b"{}" * (method == "POST"))
+            told = check(reply, 503, "config_store_unavailable")
+            assert "not read yet" in told["message"]
             assert float(reply.headers["retry-after"]) > 0
+        await asyncio.to_thread(served.service.read_on)
         assert (await served.client.get("/readyz")).text == "ok"
-        assert second.metric("sie_config_lease_state", state="standby") == 1.0

@@ -25,10 +25,10 @@ from sie_objectstore.store import BucketStore
 
 from sie_core.contracts import InferenceError, ObjectStore
 from sie_core.folder_store import FolderStore
-from tests.config_service.conftest import SHIPPED, base, placement
+from tests.config_service.conftest import log_on, service_on
 
 WAIT_S = 60.0
-STEPS = ("validated", "stored", "committed", "registered", "published")
+STEPS = ("validated", "stored", "registered", "published")
 Write = list[str]
 """A method of the service and its arguments; or `wait` and a file."""
 
@@ -53,28 +53,15 @@ class Nursery:
     process: subprocess.Popen[str]
     folder: Path
 
-    def run(
-        self,
-        place: str,
-        name: str,
-        lasts_s: float,
-        writes: list[Write],
-        step: str,
-        signal_number: int,
-        *,
-        ends: bool = True,
-    ) -> tuple[int, Path]:
+    def run(self, place: str, writes: list[Write], step: str, signal_number: int) -> tuple[int, Path]:
         """Start a service; after a step of its last write it sends itself a signal.
-
-        Where nothing `ends`, it believes that its lease lasts for ever.
 
         Returns:
             Its process, and the file where it writes an answer a line.
         """
         told = self.folder / f"answers-{time.monotonic_ns()}"
         told.touch()
-        order = {"place": place, "name": name, "lasts_s": lasts_s, "writes": writes, "told": str(told)}
-        pid = self._ask({**order, "at": [step, signal_number], "ends": ends})
+        pid = self._ask({"place": place, "writes": writes, "told": str(told), "at": [step, signal_number]})
         return int(pid), told
 
     def wait(self, pid: int) -> str:
@@ -111,18 +98,17 @@ def nursery(folder: Path, variables: Mapping[str, str]) -> Iterator[Nursery]:
 
 
 def serve(order: dict[str, Any]) -> None:
-    """Do the writes of an order, one after another, as soon as the service leads."""
+    """Do the writes of an order, one after another."""
     at, signal_number = order["at"]
     writing = [-1]
 
     def step(name: str) -> None:
         if name == at and writing[0] == len(order["writes"]) - 1:
+            writing[0] = -1  # a write may be tried again
             os.kill(os.getpid(), signal_number)
 
-    store, name, lasts_s = open_at(order["place"]), order["name"], order["lasts_s"]
-    clock = time.monotonic if order["ends"] else lambda: 0.0
-    service = ConfigService(base(SHIPPED), placement(), store, owner=name, lasts_s=lasts_s, step=step, clock=clock)
-    service.start()
+    service = service_on(log_on(open_at(order["place"])), step=step)
+    service.read_on()
     with Path(order["told"]).open("a", encoding="utf-8") as told:
         for number, (method, *arguments) in enumerate(order["writes"]):
             writing[0] = number
@@ -134,12 +120,11 @@ def serve(order: dict[str, Any]) -> None:
 
 
 def write(service: ConfigService, method: str, arguments: list[str]) -> Any:
-    """Do a write as soon as the service leads and return its answer, or the name of its error and of who leads."""
-    until(lambda: service.state == "leading", "it never leads")
+    """Do a write and return its answer, or the name of its error."""
     try:
         answer = call(service, [method, *arguments])
     except InferenceError as error:
-        return [error.details["error"], error.details.get("owner")]
+        return error.details["error"]
     return [answer.status, answer.body]
 
 

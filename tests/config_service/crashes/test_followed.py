@@ -14,11 +14,11 @@ from tests.cluster.configs.conftest import following, settings_of
 from tests.cluster.configs.service import SmallService
 from tests.config_service.conftest import Told
 from tests.config_service.crashes.processes import STEPS, Nursery, call
-from tests.config_service.crashes.test_killed_services import COUNTS, SHORT_S, led, writes_of
+from tests.config_service.crashes.test_killed_services import COUNTS, started, writes_of
 
 
 class Front(SmallService):
-    """What followers ask: the service that leads; while there is none, nothing is told."""
+    """What followers ask: the service; while there is none, nothing is told."""
 
     service: ConfigService | None = None
 
@@ -36,16 +36,16 @@ async def test_a_follower_comes_to_what_the_next_start_finds_and_a_repeated_key_
     place, told, front = str(tmp_path / "store"), Told(), Front({})
     with front.serving() as url:
         async with following(settings_of(url, worker_config_poll_interval_ms=100)) as one:
-            service = front.service = await asyncio.to_thread(led, place, told)
+            service = front.service = await asyncio.to_thread(started, place, told)
             await one.until(lambda: one.epoch == 0)
             for round_, step in enumerate(STEPS):
                 before, front.service = service.registry.catalog.config_epoch, None
                 await asyncio.to_thread(service.stop)
                 write = writes_of(round_)["a new model"]
-                pid, _ = processes.run(place, "one", SHORT_S, [write], step, signal.SIGKILL)
+                pid, _ = processes.run(place, [write], step, signal.SIGKILL)
                 assert await asyncio.to_thread(processes.wait, pid) == "killed"
                 assert one.epoch == before
-                service = front.service = await asyncio.to_thread(led, place, told)
+                service = front.service = await asyncio.to_thread(started, place, told)
                 for epoch in (before + (step in COUNTS), before + 1):
                     await one.until(lambda epoch=epoch: one.epoch == epoch)
                     assert one.told[-1].config_hashes == service.registry.config_hashes

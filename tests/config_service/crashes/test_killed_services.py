@@ -14,12 +14,10 @@ from sie_cluster.settings import ClusterSettings
 
 from sie_core.catalog import build_catalog
 from sie_core.plugins import PluginSet
-from tests.config_service.conftest import SHIPPED, Told, base, placement, post, profile
-from tests.config_service.crashes.processes import STEPS, Nursery, Write, call, open_at, until
+from tests.config_service.conftest import Told, log_on, post, profile, service_on
+from tests.config_service.crashes.processes import STEPS, Nursery, Write, call, open_at
 
-SHORT_S = 0.2
-LONG_S = 30.0
-COUNTS = ("committed", "registered", "published")
+COUNTS = STEPS[1:]
 
 
 def writes_of(round_: int) -> dict[str, Write]:
@@ -33,11 +31,10 @@ def writes_of(round_: int) -> dict[str, Write]:
     }
 
 
-def led(place: str, told: Told) -> ConfigService:
-    """Start a service and wait until it leads."""
-    service = ConfigService(base(SHIPPED), placement(), open_at(place), owner="one", lasts_s=LONG_S, publish=told)
-    service.start()
-    until(lambda: service.look() is None and service.state == "leading", "the lease never ends")
+def started(place: str, told: Told) -> ConfigService:
+    """Start a service."""
+    service = service_on(log_on(open_at(place)), publish=told)
+    service.read_on()
     return service
 
 
@@ -68,17 +65,17 @@ def test_between_any_two_steps_a_kill_leaves_all_of_a_write_or_nothing(
     processes: Nursery, place: str, kind: str
 ) -> None:
     told = Told()
-    service = led(place, told)
+    service = started(place, told)
     for round_, _ in enumerate(STEPS):
         service.create(post(f"org/old{round_}"))
     before = held(service)
     service.stop()
     for round_, step in enumerate(STEPS):
         write = writes_of(round_)[kind]
-        pid, answers = processes.run(place, "one", SHORT_S, [write], step, signal.SIGKILL)
+        pid, answers = processes.run(place, [write], step, signal.SIGKILL)
         assert (processes.wait(pid), answers.read_text()) == ("killed", "")
         told.clear()
-        service = led(place, told)
+        service = started(place, told)
         counts = step in COUNTS
         assert (held(service)["epoch"], held(service) == before) == (before["epoch"] + counts, not counts)
         assert [each.epoch for each in told] == [held(service)["epoch"]]

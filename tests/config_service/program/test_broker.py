@@ -52,7 +52,9 @@ async def test_followers_hear_of_changes_and_find_the_queues_and_nothing_is_writ
     assert local is not None
     broker, log = local(tmp_path, accesses("_default"), 1), tmp_path / "broker.log"
     async with asyncio.timeout(BOUND_S):
-        with config_server(tmp_path / "config", queue_variables(broker.url, broker.logins[CONFIG])) as server:
+        with config_server(
+            tmp_path / "config", queue_variables(broker.url, broker.logins[CONFIG]), ready=False
+        ) as server:
             refused = await written(server)
             assert (refused.status_code, refused.json()["error"]["error"]) == (503, "nats_unavailable")
             with running(broker, log):

@@ -99,7 +99,7 @@ def test_metrics_and_probes_need_no_token_and_tell_of_the_service(server: Server
     assert httpx.get(f"{server.url}/readyz").text == httpx.get(f"{server.url}/livez").text == "ok"
     told = httpx.get(f"{server.url}/metrics").text
     assert f"sie_config_epoch {float(epoch(server))}" in told
-    assert 'sie_config_lease_state{state="leading"} 1.0' in told
+    assert f"sie_config_backup_epoch {float(epoch(server))}" in told
     assert "sie_config_models{" in told
     assert "sie_http_requests_total{" in told
 

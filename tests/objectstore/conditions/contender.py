@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from sie_cluster.config_service.history.lease import Lease, LeaseLost
 from sie_objectstore.store import BucketStore
 
 from sie_core.contracts import ObjectStore, ObjectStoreError
 from sie_core.folder_store import FolderStore
 
 WAIT_S = 60.0
-KEY = "lease"
+KEY = "one"
 
 
 def open_at(place: str) -> ObjectStore:
@@ -66,19 +65,12 @@ class Contender:
         """Stop it, or have it go on."""
         self.process.send_signal(number)
 
-    def acquire(self) -> None:
-        """Have it try until it has the lease."""
-        end = time.monotonic() + WAIT_S
-        while self.call("acquire") is not True:
-            assert time.monotonic() < end, "the lease never ended"
-            time.sleep(0.02)
-
 
 @contextlib.contextmanager
-def contender(place: str, name: str, lasts_s: float, variables: Mapping[str, str]) -> Iterator[Contender]:
+def contender(place: str, variables: Mapping[str, str]) -> Iterator[Contender]:
     """Run one until the block ends."""
     with subprocess.Popen(
-        [sys.executable, "-m", __name__, place, name, str(lasts_s)],
+        [sys.executable, "-m", __name__, place],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -105,21 +97,15 @@ def _stop_before(owner: Any, method: str) -> None:
     setattr(owner, method, stop)
 
 
-def _count_in(lease: Lease, store: ObjectStore, until: str) -> list[int]:
-    """Count in what the lease guards until an object is there; return the numbers that were written."""
-    written = []
-    while store.size(until) is None:
-        with contextlib.suppress(LeaseLost):
-            if lease.acquire():
-                lease.write(str(int(lease.value or 0) + 1))
-                written.append(int(lease.value))
-    return written
-
-
-def _obey(store: ObjectStore, lease: Lease, order: str, words: list[Any]) -> Any:
+def _obey(store: ObjectStore, seen: list[str], order: str, words: list[Any]) -> Any:
     match order, words:
         case "create", [key, content]:
             return store.create(key, content.encode())
+        case "see", []:
+            seen[:] = [store.read_version(KEY).version]
+        case "write", [content]:
+            seen[:] = [store.replace(KEY, content.encode(), seen[0])]
+            return content
         case "count", [key, times]:
             done = 0
             while done < times:
@@ -128,13 +114,6 @@ def _obey(store: ObjectStore, lease: Lease, order: str, words: list[Any]) -> Any
                     store.replace(key, str(int(found.data) + 1).encode(), found.version)
                     done += 1
             return done
-        case "count in the lease", [until]:
-            return _count_in(lease, store, until)
-        case "acquire", []:
-            return lease.acquire()
-        case "write", [value]:
-            lease.write(value)
-            return value
         case "stop before", ["the request"]:
             _stop_before(store, "replace")
         case "stop before", [call]:
@@ -142,18 +121,16 @@ def _obey(store: ObjectStore, lease: Lease, order: str, words: list[Any]) -> Any
     return None
 
 
-def main(place: str, name: str, lasts_s: str) -> None:
+def main(place: str) -> None:
     """Do what each line says and answer by a line."""
     store = open_at(place)
-    lease = Lease(store, KEY, name, float(lasts_s))
+    seen: list[str] = []
     for line in sys.stdin:
         order, *words = json.loads(line)
         try:
-            answer = _obey(store, lease, order, words)
+            answer = _obey(store, seen, order, words)
         except ObjectStoreError as error:
             answer = error.failure
-        except LeaseLost as error:
-            answer = f"LOST: {error}"
         print(json.dumps(answer), flush=True)
 
 

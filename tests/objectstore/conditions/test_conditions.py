@@ -108,10 +108,10 @@ def test_of_two_processes_one_creates_and_no_count_of_theirs_is_lost(
 ) -> None:
     where = {} if scheme == "folder" else variables(request.getfixturevalue("s3"))
     with ExitStack() as running:
-        both = [running.enter_context(contender(any_store.url, name, 1.0, where)) for name in ("one", "two")]
+        both = [running.enter_context(contender(any_store.url, where)) for _ in range(2)]
         for key in map(str, range(20)):
-            for each in both:
-                each.ask("create", key, each.process.args[-2])  # type: ignore[index]
+            for each, name in zip(both, ("one", "two"), strict=True):
+                each.ask("create", key, name)
             answers = [each.answer() for each in both]
             assert sorted(answer == "CONFLICT" for answer in answers) == [False, True]
             assert any_store.read(key) == (b"two" if answers[0] == "CONFLICT" else b"one")

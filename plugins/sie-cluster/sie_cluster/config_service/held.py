@@ -12,8 +12,8 @@ from sie_bundle.bundles.changing import changed_registry
 from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.registry import Registry, make_registry
 
-from sie_cluster.config_service.history.records import Commit, StoredModel, fits_json
-from sie_cluster.config_service.history.state import State
+from sie_cluster.config_service.store.records import StoredModel, fits_json
+from sie_cluster.config_service.store.state import State
 from sie_cluster.messages.export import SOURCE, exported_content
 from sie_core.catalog.configs.reading import ConfigError, parse_config
 from sie_core.catalog.configs.snapshot import Catalog, Problem, make_catalog, profiles_of
@@ -34,7 +34,7 @@ class Held:
 
     @property
     def epoch(self) -> int:
-        """The number of changes that were ever made."""
+        """The number of the last record of the log."""
         return self.state.epoch
 
     def content(self, model_id: str) -> Mapping[str, Any] | None:
@@ -45,21 +45,23 @@ class Held:
         config = self.base.configs.get(model_id)
         return None if config is None else exported_content(config)
 
-    def after(self, commit: Commit, config: ModelConfig | None, placement: Placement) -> Held:
-        """Return what a commit makes of this.
+    def after(self, state: State, model_id: str, placement: Placement) -> Held:
+        """Return what one more write makes of this.
 
         Args:
-            commit: The commit.
-            config: What is in force afterwards of the model that it changes.
+            state: Afterwards.
+            model_id: The model that was written.
             placement: Says which bundles serve it.
         """
-        state = self.state.after(commit)
-        if commit.model_id is None:
-            return replace(self, state=state)
+        model = state.models.get(model_id)
+        try:
+            config = self.base.configs.get(model_id) if model is None else config_of_model(model_id, model)
+        except ConfigError:
+            return _assemble(self.base, state, placement, self.registry.catalog)
         bundles = (
             {} if config is None else {each.profile.name: placement.bundles_of(each) for each in profiles_of(config)}
         )
-        registry = changed_registry(self.registry, commit.model_id, config, bundles, epoch=commit.epoch)
+        registry = changed_registry(self.registry, model_id, config, bundles, epoch=state.epoch)
         if registry is not None:
             return replace(self, state=state, registry=registry)
         return _assemble(self.base, state, placement, self.registry.catalog)
@@ -126,4 +128,5 @@ def _assemble(base: Catalog, state: State, placement: Placement, before: Catalog
         stamp=base.stamp,
         config_epoch=state.epoch,
     )
-    return Held(base, state, make_registry(catalog, placement.views(), placement.bundles_of, state.epochs))
+    epochs = {id_: epoch for id_, epoch in state.epochs.items() if id_ in catalog.configs}
+    return Held(base, state, make_registry(catalog, placement.views(), placement.bundles_of, epochs))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-
-STATES: Final = ("leading", "standby", "stopped")
 
 
 class ConfigMetrics:
@@ -32,26 +29,19 @@ class ConfigMetrics:
         self._models = Gauge(
             "sie_config_models", "Configs, by where they are from.", ("source",), registry=self.registry
         )
-        self._lease = Gauge(
-            "sie_config_lease_state", "1 for the state that the service is in.", ("state",), registry=self.registry
-        )
+        self._backup = Gauge("sie_config_backup_epoch", "Epoch of the newest backup.", registry=self.registry)
         self._broker = Gauge("sie_config_broker_connected", "1 while changes can be told.", registry=self.registry)
 
     def watch(
         self,
         epoch: Callable[[], float],
         models: Callable[[str], float],
-        state: Callable[[], str],
+        backup: Callable[[], float],
         broker: Callable[[], bool],
     ) -> None:
         """Read the gauges where they are known; `models` takes `api` or `filesystem`."""
         self._epoch.set_function(epoch)
         for source in ("api", "filesystem"):
             self._models.labels(source).set_function(partial(models, source))
-        for name in STATES:
-            self._lease.labels(name).set_function(partial(_is, state, name))
+        self._backup.set_function(backup)
         self._broker.set_function(lambda: float(broker()))
-
-
-def _is(state: Callable[[], str], name: str) -> float:
-    return float(state() == name)

@@ -1,4 +1,4 @@
-"""Tells followers of each change over the queue, keeps them a snapshot there, and makes the queues of the pools.
+"""The config service's connection to the broker: tells followers of changes, hears others', makes the pools' queues.
 
 What is not told is no loss: followers look at the epoch, and fetch the export.
 """
@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from sie_cluster.config_service.results import Change
 from sie_cluster.config_service.service import ConfigService
 from sie_cluster.configs.delta import write_deltas
-from sie_cluster.configs.snapshot import SnapshotKeeper
 from sie_cluster.queue.access import queues
 from sie_cluster.queue.broker import Make, open_transport
-from sie_core.concurrency.tasks import supervised
+from sie_cluster.queue.subjects import ALL_MODELS
 from sie_core.contracts import ConnectionState, InferenceError, QueueError, QueueTransport
 
 log = logging.getLogger(__name__)
@@ -25,7 +23,7 @@ log = logging.getLogger(__name__)
 PUBLISH_S: Final = 5.0
 """Longest time that a write waits for its deltas to be handed over."""
 LOOK_S: Final = 1.0
-"""Between looks at what is served: whether there is a pool without a queue, or something new to keep."""
+"""Between looks at whether there is a pool without a queue."""
 
 
 class Publisher:
@@ -41,15 +39,17 @@ class Publisher:
     def __init__(self, make: Make, producer: str, pool: str, failed: Callable[[], None] = lambda: None) -> None:
         self._make, self._producer, self._pool, self._failed = make, producer, pool, failed
         self._loop = asyncio.get_running_loop()
-        self._transport: QueueTransport | None = None
+        self.transport: QueueTransport | None = None
+        """Open; None while the broker was not reached."""
+        self.heard = asyncio.Event()
+        """Set when a service tells of a change, and when the broker is reached again."""
         self._declared: set[str] = set()
         self._again = False
-        self._opened = asyncio.Event()
 
     @property
     def connected(self) -> bool:
         """Whether messages can be sent now."""
-        return self._transport is not None and self._transport.state == "connected"
+        return self.transport is not None and self.transport.state == "connected"
 
     def check(self) -> None:
         """Refuse a write that nobody could be told of.
@@ -61,38 +61,31 @@ class Publisher:
             message = "The broker of SIE_NATS_URL is away, so that followers could not be told: nothing was written."
             raise InferenceError("QUEUE_UNAVAILABLE", message, details={"error": "nats_unavailable"})
 
-    async def opened(self, within_s: float) -> None:
-        """Wait until the broker was reached once, or for so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._opened.wait()
-
     async def run(self, service: ConfigService) -> None:
-        """Connect, however long the broker is away; then make queues and keep a snapshot as long as `service` leads.
+        """Connect, however long the broker is away; then make the queues of what `service` serves.
 
         Raises:
             QueueError: `DENIED`: the broker refuses this user. `CONFIG`: the queue of the service's own pool differs
                 and cannot be changed.
         """
         transport = await open_transport(self._make, self._changed)
-        keeper = SnapshotKeeper(transport, service.export)
-        keeping = asyncio.create_task(supervised("the snapshot of the model configs", keeper.run))
-        self._transport, kept = transport, None
-        self._opened.set()
+        await transport.subscribe(ALL_MODELS, lambda _: self.heard.set())
+        self.transport, served = transport, None
+        self.heard.set()
         try:
             while True:
                 if self._again:  # a broker that was started again may have lost what it held
-                    self._again, kept = False, None
+                    self._again, served = False, None
                     self._declared.clear()
+                    service.reopen()
+                    self.heard.set()
                 await self._declare(self._pool, transport)
-                if service.state == "leading" and service.registry is not kept:
-                    kept = service.registry
-                    keeper.changed()
-                    for pool in {route.pool for route in kept.routes.values()}:
+                if service.registry is not served:
+                    served = service.registry
+                    for pool in {route.pool for route in served.routes.values()}:
                         await self._declare(pool, transport)
                 await asyncio.sleep(LOOK_S)
         finally:
-            keeping.cancel()
             await transport.close()
 
     def publish(self, change: Change, source: str) -> str | None:
@@ -102,7 +95,7 @@ class Publisher:
             change: It.
             source: Where the model's config comes from after it: `api` or `filesystem`.
         """
-        transport = self._transport
+        transport = self.transport
         if transport is None:
             return self._warning("nats_publish_failed: the broker is away")
         messages = write_deltas(

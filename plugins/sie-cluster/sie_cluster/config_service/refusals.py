@@ -32,13 +32,10 @@ def validation_error(problems: list[tuple[str, str]]) -> InferenceError:
     return refusal("VALIDATION_ERROR", "validation_error", message, param=first, details=details)
 
 
-def standby(owner: str | None, name: str) -> InferenceError:
-    """Make the error of a service that does not hold the lease."""
-    if owner is None or owner == name:
-        told = f"{name} does not lead yet: it takes the lease of its store as soon as it can."
-    else:
-        told = f"{name} stands by while {owner} leads, and takes over when that one's lease ends."
-    return refusal("CONFIG_STANDBY", "config_standby", told, owner=owner)
+def not_read(name: str, problem: str) -> InferenceError:
+    """Make the error of a service that has not read what was written."""
+    told = f"{name} has not read all that was written: {problem}. Nothing changed."
+    return refusal("CONFIG_STORE_UNAVAILABLE", "config_store_unavailable", told)
 
 
 def store_required() -> InferenceError:

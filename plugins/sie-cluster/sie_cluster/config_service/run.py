@@ -1,4 +1,4 @@
-"""The config service as a program: puts its parts together, takes the lease or stands by, drains at a signal."""
+"""The config service as a program: puts its parts together, follows other services, drains at a signal."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from sie_cluster.config_service.metrics import ConfigMetrics
 from sie_cluster.config_service.publisher import Publisher
 from sie_cluster.config_service.results import Change
 from sie_cluster.config_service.service import ConfigService
+from sie_cluster.config_service.store.backups import BackupKeeper, BackupStore
+from sie_cluster.config_service.store.logs import JournalLog, ObjectLog
+from sie_cluster.config_service.store.records import StoreDamaged
 from sie_cluster.queue.broker import Make, transport_maker
 from sie_cluster.settings import ClusterSettings
 from sie_core.api import Browsers, Gate, allowed_hosts, error_response
@@ -33,6 +36,7 @@ from sie_core.catalog.configs.reading import LARGEST_CONFIG
 from sie_core.catalog.sources.folder import ModelsFolder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.threads import on_thread
+from sie_core.contracts import ObjectStoreError, QueueError
 from sie_core.plugins import PluginSet
 from sie_core.plugins.object_stores import open_store_or_folder
 from sie_core.serving.announcement import Announcement
@@ -49,16 +53,16 @@ PRODUCER = "sie-config"
 """What the names of config services begin with: followers believe it unless their settings say otherwise."""
 MOST_BODIES = 64
 """How many of the largest bodies the requests in flight may hold together."""
-CONNECT_S = 2.0
-"""How long a start waits for the broker."""
 STOP_S = 3.0
 """How long the end waits for the store, after requests in flight had their time."""
-LOOK_S = 0.2
-"""Between looks at whether the service leads."""
+READ_S = 5.0
+"""Between two looks for what other services wrote, where nothing is heard of it."""
+AGAIN_S = 1.0
+"""Between two attempts to read the log, before the first that succeeds."""
 
 
 class ServiceEnded(Exception):
-    """The service cannot go on; the message says why, and how to repair it."""
+    """The service cannot begin; the message says why, and how to repair it."""
 
 
 @dataclass(slots=True)
@@ -118,16 +122,14 @@ def run_config_service(settings: ClusterSettings, plugins: PluginSet, on_ready: 
     Args:
         settings: The settings in force.
         plugins: What is installed.
-        on_ready: Called with what to tell whenever this service begins to lead.
+        on_ready: Called with what to tell once everything that was written is read.
 
     Raises:
         ListenError: The address cannot be listened on.
         PluginError: No plugin serves the URL of the store or of the broker.
         SettingsError: Bundles or the models folder cannot be read.
-        StoreDamaged: The store is damaged; the message says how to repair it.
-        LeaseDamaged: The same of its lease.
         QueueError: The broker refuses this user.
-        ServiceEnded: What the store held was damaged meanwhile.
+        ServiceEnded: The store refuses this service, is not there, or cannot be read at the start.
     """
     collect_seldom()
     base = _Base.read(settings, plugins)
@@ -148,19 +150,7 @@ async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_rea
     publisher = None
     if make is not None:
         publisher = Publisher(make, service_name(), settings.pool, metrics.publish_failures.inc)
-
-    def publish(change: Change) -> str | None:
-        source = service.sources.get(change.model_id, "filesystem")
-        return None if publisher is None else publisher.publish(change, source)
-
-    service = ConfigService(
-        base.catalog,
-        base.placement,
-        open_store_or_folder("SIE_CONFIG_STORE_DIR", str(settings.config_store_dir), base.plugins.object_stores),
-        owner=service_name(),
-        publish=publish,
-        restore=settings.config_restore,
-    )
+    service, keeper = _service(base, publisher)
     gate = Gate(settings.max_concurrent_requests, MOST_BODIES * LARGEST_CONFIG)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
     api = ConfigApi(
@@ -169,7 +159,7 @@ async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_rea
     metrics.watch(
         lambda: service.registry.catalog.config_epoch or 0,
         lambda source: sum(each == source for each in service.sources.values()),
-        lambda: service.state,
+        lambda: service.state.epoch if keeper is None else keeper.epoch,
         lambda: publisher is not None and publisher.connected,
     )
     refusal = partial(error_response, scope={"path": PREFIX})
@@ -178,32 +168,67 @@ async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_rea
     _tell_tokens(api.tokens)
     log.info("%s, listening on %s", service_name(), address_of(listener))
     try:
-        await server.serve_on(listener, partial(_run, api, base, partial(on_ready, Announcement(url_of(listener)))))
+        await server.serve_on(
+            listener, partial(_run, api, base, keeper, partial(on_ready, Announcement(url_of(listener))))
+        )
     finally:
-        await _stop(service)
+        await _stop(service, keeper)
         log.info("stopped")
 
 
-async def _stop(service: ConfigService) -> None:
-    """End the service; where its store does not answer, the process ends with what hangs: the lease ends by itself."""
+def _service(base: _Base, publisher: Publisher | None) -> tuple[ConfigService, BackupKeeper | None]:
+    """Make the service: on the broker's journal with a backup, or without a broker on the backup alone."""
+    settings = base.settings
+    store = open_store_or_folder("SIE_CONFIG_STORE_DIR", str(settings.config_store_dir), base.plugins.object_stores)
+    if publisher is None:
+        own = ObjectLog(BackupStore(store), restore=settings.config_restore)
+        return ConfigService(base.catalog, base.placement, own, name=service_name()), None
+
+    def publish(change: Change) -> str | None:
+        return publisher.publish(change, service.sources.get(change.model_id, "filesystem"))
+
+    keeper = BackupKeeper(BackupStore(store), lambda: service.state)
+    service = ConfigService(
+        base.catalog,
+        base.placement,
+        JournalLog(lambda: publisher.transport, asyncio.get_running_loop()),
+        name=service_name(),
+        backups=BackupStore(store),
+        restore=settings.config_restore,
+        publish=publish,
+        changed=keeper.changed,
+    )
+    return service, keeper
+
+
+async def _stop(service: ConfigService, keeper: BackupKeeper | None) -> None:
+    """End the service; where its store does not answer, the process ends with what hangs."""
+
+    def stop() -> None:
+        service.stop()
+        if keeper is not None:
+            keeper.stop()
+
     try:
         async with asyncio.timeout(STOP_S):
-            await on_thread("sie-config-stop", service.stop)
+            await on_thread("sie-config-stop", stop)
     except TimeoutError:
         log.error("the config store has not answered for %g s: what was being written is left, whole or not", STOP_S)
         end_process()
 
 
-async def _run(api: ConfigApi, base: _Base, on_leading: Callable[[], None]) -> None:
-    """Start the service and what goes on beside it, until one of them fails or all are cancelled."""
-    tasks = []
+async def _run(api: ConfigApi, base: _Base, keeper: BackupKeeper | None, on_ready: Callable[[], None]) -> None:
+    """Run what goes on beside the routes, until one of it fails or all is cancelled."""
+    service, publisher = api.service, api.publisher
+    heard = asyncio.Event() if publisher is None else publisher.heard
+    work = [base.watch_models(service).run(), base.watch_bundles(service, api.metrics).run()]
+    work.append(_read(service, heard, on_ready))
+    if publisher is not None:
+        work.append(publisher.run(service))
+    if keeper is not None:
+        keeper.start()
+    tasks = list(map(asyncio.ensure_future, work))
     try:
-        if api.publisher is not None:
-            tasks.append(asyncio.ensure_future(api.publisher.run(api.service)))
-            await api.publisher.opened(CONNECT_S)  # a start tells of a change that a crash kept from being told
-        await on_thread("sie-config-start", api.service.start)
-        followed = (base.watch_models(api.service).run(), base.watch_bundles(api.service, api.metrics).run())
-        tasks += map(asyncio.ensure_future, (*followed, _lead(api.service, on_leading)))
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         done.pop().result()
     finally:
@@ -212,17 +237,31 @@ async def _run(api: ConfigApi, base: _Base, on_leading: Callable[[], None]) -> N
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _lead(service: ConfigService, on_leading: Callable[[], None]) -> None:
-    """Log each state and say whenever the service begins to lead; raise once it cannot go on."""
-    told = None
-    while service.state != "stopped" or service.problem is None:
-        if service.state != told:
-            told = service.state
-            log.info("%s (%s)", told, service.owner or "nobody holds the lease")
-            if told == "leading":
-                on_leading()
-        await asyncio.sleep(LOOK_S)
-    raise ServiceEnded(service.problem)
+async def _read(service: ConfigService, heard: asyncio.Event, on_ready: Callable[[], None]) -> None:
+    """Read what others write, when something is heard of it and every so often.
+
+    Raises:
+        ServiceEnded: The store cannot be read, before it was once.
+    """
+    began, told = False, ""
+    while True:
+        heard.clear()
+        try:
+            await on_thread("sie-config-read", service.read_on)
+        except (QueueError, ObjectStoreError, StoreDamaged) as error:
+            if not began and (isinstance(error, StoreDamaged) or error.failure not in ("UNAVAILABLE", "CONFLICT")):
+                raise ServiceEnded(f"SIE_CONFIG_STORE_DIR: {error}") from error
+            if str(error) != told:
+                log.warning("what others wrote cannot be read: %s", error)
+            told = str(error)
+        else:
+            told = ""
+            if service.ready and not began:
+                began = True
+                on_ready()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READ_S if began else AGAIN_S):
+                await heard.wait()
 
 
 def _tell_tokens(tokens: Tokens) -> None:

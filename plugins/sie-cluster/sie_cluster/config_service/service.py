@@ -1,105 +1,93 @@
-"""The config service: one writer of configs at a time, with an order of steps that a crash cannot leave half done."""
+"""The config service: validates writes, keeps each by a compare-and-set on the log of all writes, and tells of it."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Literal
 
 from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.registry import Registry
 
 from sie_cluster.config_service.held import Held, Source, hold
-from sie_cluster.config_service.history.history import History, StoreDamaged
-from sie_cluster.config_service.history.lease import LASTS_S, Lease, LeaseLost
-from sie_cluster.config_service.history.records import Commit
-from sie_cluster.config_service.history.snapshotting import Snapshotter
-from sie_cluster.config_service.history.state import State
-from sie_cluster.config_service.leading import Leadership, renewed
-from sie_cluster.config_service.refusals import standby, store_failed, store_required
+from sie_cluster.config_service.refusals import not_read, store_failed, store_required
 from sie_cluster.config_service.results import Answer
+from sie_cluster.config_service.store.backups import BackupStore
+from sie_cluster.config_service.store.logs import ConfigLog
+from sie_cluster.config_service.store.records import Backup, StoreDamaged, Write, key_of, pack
+from sie_cluster.config_service.store.restoring import restore
+from sie_cluster.config_service.store.state import State
 from sie_cluster.config_service.telling import Exports, Publish, change_of, tell
 from sie_cluster.config_service.writing.bodies import read_body
 from sie_cluster.config_service.writing.plans import Plan, plan_create, plan_delete, plan_put
 from sie_cluster.config_service.writing.requests import WriteRequest
 from sie_core.catalog.configs.snapshot import Catalog
-from sie_core.contracts import ObjectStore, ObjectStoreError
+from sie_core.contracts import ObjectStoreError, QueueError
 
 log = logging.getLogger(__name__)
 
-LEASE = "lease"
-"""The object that holds the lease and names the last commit."""
+WRITE_S = 8.0
+"""For how long a write is tried again while others are first, or the broker elects a leader."""
+PAUSE_S = 0.1
+"""Between two of these attempts, where the log failed."""
 
 
 class ConfigService:
     """What a config service holds, and the writes to it. Methods may be called from any thread, and block.
 
-    A write is validated, kept, put in the registry with its epoch, and published, under one lock. It counts once it is
-    kept: a process that starts afterwards completes it, and one that starts after a crash before that knows nothing of
-    it.
+    A write states the epoch that it was validated against, so that of several services at once one is first and the
+    others validate again. It counts once it is in the log: a service that starts afterwards has it, and one that starts
+    after a crash before that knows nothing of it.
 
     Args:
         base: What is served where nothing was written.
         placement: Says which bundles serve a model.
-        store: Keeps what is written; None refuses writes.
-        owner: The name of this process, for others to tell.
+        log: Keeps what is written; None refuses writes.
+        name: Of this process, for answers.
+        backups: What an empty log is restored from; None restores nothing.
+        restore: False begins an empty log with nothing, above the epoch of the backup.
         publish: Tells a change to others; returns a warning for the answer, or None.
-        restore: False begins with an empty store, at the epoch that was reached.
-        lasts_s: Seconds of the lease: so long after this process was last seen another takes over.
+        changed: Called after each change, this service's or another's.
         step: Called with the name of each step that is done.
         now: Seconds since 1970.
-        clock: Seconds of a clock that is never set back, for the lease.
     """
 
     def __init__(
         self,
         base: Catalog,
         placement: Placement,
-        store: ObjectStore | None,
+        log: ConfigLog | None,
         *,
-        owner: str,
-        publish: Publish = lambda _: None,
+        name: str,
+        backups: BackupStore | None = None,
         restore: bool = True,
-        lasts_s: float = LASTS_S,
+        publish: Publish = lambda _: None,
+        changed: Callable[[], None] = lambda: None,
         step: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._base, self._placement, self._name, self._lasts_s = base, placement, owner, lasts_s
-        self._publish, self._restore, self._step, self._now = publish, restore, step, now
+        self._base, self._placement, self._log, self._name = base, placement, log, name
+        self._backups, self._restore, self._publish, self._changed = backups, restore, publish, changed
+        self._step, self._now = step, now
         self._writing = threading.Lock()
+        self._stopping = threading.Event()
         self._exports = Exports()
-        self._untold: Commit | None = None
-        self._stopped = False
-        self._loaded = 0
         self._held = hold(base, State(), placement)
-        self._lease = None if store is None else Lease(store, LEASE, owner, lasts_s, clock)
-        if self._lease is not None and store is not None:
-            self._history = History(store, self._lease, step)
-            self._snapshots = Snapshotter(self._history, self._writing, self._led)
-            self._leadership = Leadership(self._lease, lasts_s, self._take, self._keep_on)
+        self._opened = log is None
+        self.problem: str | None = None if log is None else "the config store was not read yet"
+        """Why nothing is answered, for the operator; None where all is well."""
 
     @property
-    def state(self) -> Literal["leading", "standby", "stopped"]:
-        """Whether it may write and be read; `stopped` with a `problem` where its store is damaged."""
-        if self._stopped or (self._lease is not None and self._leadership.damaged):
-            return "stopped"
-        if self._lease is None or (self._lease.held and self._loaded == self._lease.fence):
-            return "leading"
-        return "standby"
+    def ready(self) -> bool:
+        """Whether it may be read and written: everything in the log was read once."""
+        return self.problem is None
 
     @property
-    def owner(self) -> str | None:
-        """The name of the process that leads, as far as this one knows."""
-        return self._name if self._lease is None else self._lease.holder
-
-    @property
-    def problem(self) -> str | None:
-        """Why nobody leads, for the operator; None where all is well."""
-        return None if self._lease is None else self._leadership.problem
+    def state(self) -> State:
+        """What was written, as far as it was read."""
+        return self._held.state
 
     @property
     def registry(self) -> Registry:
@@ -111,43 +99,46 @@ class ConfigService:
         """Where each config comes from, by id."""
         return self._held.sources()
 
-    def start(self) -> None:
-        """Lead, or stand by while another does or the store cannot be reached.
-
-        Raises:
-            StoreDamaged: The store does not hold what it should.
-            LeaseDamaged: Nor does its lease.
-            ObjectStoreError: The store refuses this process, or is not there.
-        """
-        if self._lease is not None:
-            self._leadership.start()
-
     def stop(self) -> None:
-        """End; another may lead at once. A write that is being done is waited for."""
-        if self._lease is not None:
-            self._leadership.stop()
-            self._snapshots.stop()
+        """End; a write that is being done is waited for, and not tried again."""
+        self._stopping.set()
         with self._writing:
-            self._stopped = True
-            if self._lease is not None:
-                try:
-                    self._lease.release()
-                except ObjectStoreError as error:
-                    log.warning("the lease ends by itself: %s", error)
+            self.problem = "the service has stopped"
 
-    def look(self) -> None:
-        """Do now what the thread of the lease does several times in the time that it lasts."""
-        if self._lease is not None:
-            self._leadership.look()
+    def reopen(self) -> None:
+        """Open the log again before the next reading: its broker may have lost what it held."""
+        self._opened = False
 
-    def check_leading(self) -> None:
-        """Refuse what only the leader may answer: another may know more.
+    def read_on(self) -> None:
+        """Read what others wrote; the first time, open the log and restore it where it is empty.
 
         Raises:
-            InferenceError: `CONFIG_STANDBY`.
+            QueueError: The log failed.
+            ObjectStoreError: The same of a store.
+            StoreDamaged: The log or the backup cannot be read.
         """
-        if self.state != "leading":
-            raise standby(self.owner, self._name)
+        if self._log is None:
+            return
+        with self._writing:
+            try:
+                self._catch_up(self._log)
+                self.problem = "a restore of the config store is not complete" if self.state.restoring else None
+            except StoreDamaged as error:
+                self.problem = str(error)
+                raise
+            except (QueueError, ObjectStoreError) as error:
+                if not self.ready:
+                    self.problem = str(error)
+                raise
+
+    def check_ready(self) -> None:
+        """Refuse what needs all that was written.
+
+        Raises:
+            InferenceError: `CONFIG_STORE_UNAVAILABLE`.
+        """
+        if self.problem is not None:
+            raise not_read(self._name, self.problem)
 
     def rebase(self, base: Catalog | None = None, placement: Placement | None = None) -> None:
         """Serve another base or by other bundles from now on; None leaves it as it is.
@@ -162,9 +153,9 @@ class ConfigService:
         """Return what `GET /v1/configs/export` answers: everything at one epoch, as JSON.
 
         Raises:
-            InferenceError: `CONFIG_STANDBY`.
+            InferenceError: `CONFIG_STORE_UNAVAILABLE`.
         """
-        self.check_leading()
+        self.check_ready()
         return self._exports.of(self._held, self._now())
 
     def create(self, body: bytes, key: str | None = None) -> Answer:
@@ -191,74 +182,122 @@ class ConfigService:
         return self._write(request, lambda held: plan_delete(held, self._placement, model_id))
 
     def _write(self, request: WriteRequest, plan_of: Callable[[Held], Plan]) -> Answer:
-        if self._lease is None:
+        if self._log is None:
             raise store_required()
-        self.check_leading()
         with self._writing:
-            self.check_leading()
-            held, now = self._held, self._now()
-            if (known := request.answered(held.state, now)) is not None:
-                return known
-            plan = plan_of(held)
-            answer = plan.answer_at(held.epoch + plan.changes, self._name)
-            if not plan.changes and request.key is None:
-                return answer
-            commit = plan.commit(held, request.kept(answer, now))
-            after = held.after(commit, plan.config, self._placement)
-            self._step("validated")
-            self._keep(commit)
-            self._held = after
-            self._step("registered")
-            return self._tell(plan, answer, request) if plan.changes else answer
+            self.check_ready()
+            attempts: dict[int, Plan] = {}
+            write_id, until = uuid.uuid4().hex, time.monotonic() + WRITE_S
+            while True:
+                try:
+                    return self._attempt(self._log, request, plan_of, write_id, attempts)
+                except (QueueError, ObjectStoreError) as error:
+                    failed = error
+                except StoreDamaged as error:
+                    self.problem = str(error)
+                    raise not_read(self._name, self.problem) from error
+                if failed.failure not in ("CONFLICT", "UNAVAILABLE") or time.monotonic() >= until:
+                    log.error("a write was not kept: %s", failed)
+                    raise store_failed() from failed
+                if failed.failure == "UNAVAILABLE" and self._stopping.wait(PAUSE_S):
+                    raise store_failed() from failed
 
-    def _keep(self, commit: Commit) -> None:
-        try:
-            self._history.commit(commit)
-        except (LeaseLost, ObjectStoreError) as error:
-            log.error("a write was not kept: %s", error)
-            raise (
-                store_failed() if isinstance(error, ObjectStoreError) else standby(self.owner, self._name)
-            ) from error
+    def _attempt(
+        self,
+        onto: ConfigLog,
+        request: WriteRequest,
+        plan_of: Callable[[Held], Plan],
+        write_id: str,
+        attempts: dict[int, Plan],
+    ) -> Answer:
+        """Write upon what is in the log now, unless an earlier attempt is there, whose answer was lost."""
+        self._catch_up(onto)
+        held = self._held
+        for epoch, plan in attempts.items():
+            kept = held.state.writes.get(plan.model_id)
+            if kept is not None and kept.id == write_id and held.state.epochs[plan.model_id] == epoch:
+                answer = plan.answer_at(epoch, self._name)
+                return self._tell(plan, answer) if epoch == held.epoch else answer
+        now = self._now()
+        if (known := request.answered(held.state, now)) is not None:
+            return known
+        plan = plan_of(held)
+        epoch = held.epoch + plan.changes
+        answer = plan.answer_at(epoch, self._name)
+        if not plan.changes:
+            return answer
+        answers = held.state.answers_with(plan.model_id, request.kept(answer, now))
+        write = Write.model_construct(id=write_id, model_id=plan.model_id, model=plan.model, answers=answers)
+        self._step("validated")
+        attempts[epoch] = plan
+        onto.append(key_of(plan.model_id), pack(write), after=held.epoch)
+        self._step("stored")
+        self._held = held.after(held.state.written(epoch, write), plan.model_id, self._placement)
+        self._step("registered")
+        self._changed()
+        return self._tell(plan, answer)
 
-    def _tell(self, plan: Plan, answer: Answer, request: WriteRequest) -> Answer:
+    def _tell(self, plan: Plan, answer: Answer) -> Answer:
         warning = tell(self._publish, plan.change(self._held))
         self._step("published")
-        if warning is None:
-            return answer
-        answer = Answer(answer.status, {**answer.body, "warnings": [warning]})
-        self._held = replace(self._held, state=self._held.state.answering(request.kept(answer, self._now())))
-        return answer
+        return answer if warning is None else Answer(answer.status, {**answer.body, "warnings": [warning]})
 
-    def _take(self) -> None:
-        """Try to lead; what another has written meanwhile is read before anything is written here."""
-        assert self._lease is not None
-        # Under the lock: a write that began under an earlier lease must not be named under this one.
-        with self._writing:
-            if not self._lease.acquire():
-                return
-            fence = self._lease.fence
-            try:
-                with renewed(self._lease, self._lasts_s):
-                    state = self._history.load(restore=self._restore)
-                    self._held = hold(self._base, state, self._placement, self._held)
-            except StoreDamaged:
-                self._lease.release()
+    def _catch_up(self, onto: ConfigLog) -> None:
+        """Take what others wrote since."""
+        if not self._opened:
+            self._open(onto)
+            return
+        before, self._opened = self._held, False
+        reading = onto.read(before.epoch)
+        if reading.last < before.epoch:
+            raise QueueError("UNAVAILABLE", f"The log has lost what came after {reading.last}; it is opened again.")
+        self._opened = True
+        if not reading.records:
+            return
+        state = before.state.after(reading)
+        changed = [id_ for id_, epoch in state.epochs.items() if epoch > before.epoch]
+        if len(changed) == 1 and state.epochs[changed[0]] == state.epoch:
+            self._held = before.after(state, changed[0], self._placement)
+        else:
+            self._held = hold(self._base, state, self._placement, before)
+        self._changed()
+
+    def _open(self, onto: ConfigLog) -> None:
+        """Open the log and read all of it; one that is empty takes what the backup holds."""
+        backup = self._backup(onto)
+        reading = onto.read()
+        state = State().after(reading)
+        if backup is not None and self._restore and (state.restoring or not reading.records):
+            state = restore(onto, backup)
+            log.info("%d models were restored from the backup of epoch %d", len(state.models), backup.epoch)
+        self._held = hold(self._base, state, self._placement, self._held)
+        self._opened = True
+        log.info("%s has read the config store: epoch %d, %d models", self._name, state.epoch, len(state.models))
+        self._changed()
+        # Whoever wrote last may have ended before it told of it.
+        if not state.restoring and (change := change_of(self._held)) is not None:
+            tell(self._publish, change)
+
+    def _backup(self, onto: ConfigLog) -> Backup | None:
+        """Open the log and return the backup; a log that is there needs none."""
+        if self._backups is None:
+            onto.open(first=1)
+            return None
+        try:
+            backup = self._backups.read()
+        except StoreDamaged as error:
+            if self._restore:
                 raise
-            self._restore, self._untold, self._loaded = True, self._history.newest, fence
-            log.info("%s leads, at epoch %d", self._name, state.epoch)
-
-    def _keep_on(self) -> None:
-        """Do what is due while the lease is held; called by its thread."""
-        self._snapshots.look()
-        with self._writing:
-            newest, self._untold = self._untold, None
-            # What was written here since then was told, and leads followers past it.
-            if (
-                newest is not None
-                and newest.epoch == self._held.epoch
-                and (change := change_of(newest, self._held)) is not None
-            ):
-                tell(self._publish, change)
-
-    def _led(self) -> tuple[int, State] | None:
-        return (self._loaded, self._held.state) if self.state == "leading" else None
+            log.warning("the backup of the model configs is left aside: %s", error)
+            backup = None
+        except ObjectStoreError as error:
+            if error.failure != "UNAVAILABLE":
+                raise
+            try:
+                onto.open(first=None)
+            except QueueError as missing:
+                raise error if missing.failure == "NOT_FOUND" else missing from error
+            log.warning("the backup of the model configs cannot be read: %s", error)
+            return None
+        onto.open(first=1 if backup is None else backup.epoch + 1)
+        return backup

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 import orjson
 
 from sie_cluster.config_service.held import Held
-from sie_cluster.config_service.history.records import Commit
 from sie_cluster.config_service.results import Change
 from sie_cluster.messages.export import bundles_by_profile, write_export
 
@@ -28,18 +27,16 @@ def tell(publish: Publish, change: Change) -> str | None:
         return "nats_publish_failed: the log says why; followers find the change when they look at the epoch next"
 
 
-def change_of(newest: Commit, held: Held) -> Change | None:
-    """Return the change that the last commit made, to be told once more: its writer may have ended before it told it.
-
-    None where it changed nothing.
-    """
-    if newest.model_id is None:
+def change_of(held: Held) -> Change | None:
+    """Return the last change, to be told once more; None where there is none."""
+    model_id = next((id_ for id_, epoch in held.state.epochs.items() if epoch == held.epoch), None)
+    if model_id is None:
         return None
-    config = held.registry.catalog.configs.get(newest.model_id)
+    config = held.registry.catalog.configs.get(model_id)
     serving = {} if config is None else bundles_by_profile(config, held.registry)
     bundles = tuple(name for name in held.registry.bundles if any(name in each for each in serving.values()))
     text = None if config is None else config.text
-    return Change(newest.epoch, newest.model_id, text, (), bundles, held.registry)
+    return Change(held.epoch, model_id, text, (), bundles, held.registry)
 
 
 class Exports:

@@ -16,7 +16,7 @@ from sie_cluster.configs.client import ConfigClient
 from sie_cluster.configs.delta import RefusedDelta, read_delta
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.configs.polling import Poll
-from sie_cluster.configs.state import Source, State
+from sie_cluster.configs.state import State
 from sie_cluster.configs.waiting import Waiting
 from sie_cluster.programs.log_throttle import LogThrottle
 from sie_cluster.queue.subjects import ALL_MODELS
@@ -77,11 +77,6 @@ class Follower:
         return self._state.sources
 
     @property
-    def source(self) -> Source | None:
-        """Where the configs in force were first read."""
-        return self._state.source
-
-    @property
     def ready_problem(self) -> str | None:
         """Why there are no configs; None where there are."""
         return self._state.ready_problem
@@ -94,7 +89,6 @@ class Follower:
     async def hear(self, transport: QueueTransport) -> None:
         """Take deltas from now on; called once the broker is reached."""
         await transport.subscribe(ALL_MODELS, self._arrived)
-        self._poll.reach(transport)
         self.look_soon()  # for what changed before
 
     def look_soon(self) -> None:

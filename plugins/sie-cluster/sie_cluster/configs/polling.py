@@ -1,7 +1,4 @@
-"""Asks the config service for its epoch every so often, and for its export where that is not the one in force.
-
-While it is away and nothing is known yet, the kept snapshot takes its place.
-"""
+"""Asks the config service for its epoch every so often, and for its export where that is not the one in force."""
 
 from __future__ import annotations
 
@@ -14,19 +11,15 @@ from contextlib import suppress
 from sie_cluster.configs.applying import Held, apply_export
 from sie_cluster.configs.client import ConfigClient, ConfigServiceAway, Epoch
 from sie_cluster.configs.metrics import FollowerMetrics
-from sie_cluster.configs.snapshot import read_snapshot
 from sie_cluster.configs.state import State
 from sie_cluster.settings import ClusterSettings
 from sie_core.catalog import ConfigError
 from sie_core.concurrency.threads import on_thread
-from sie_core.contracts import QueueError, QueueTransport
 from sie_core.plugins import PluginSet
 from sie_core.settings import SettingsError
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT_S, SNAPSHOT_AGAIN_S = 2.0, 10.0
-"""How long the kept snapshot may take, and between attempts to read it: the service itself is asked more often."""
 JITTER = 0.1
 """The fraction by which pauses vary, so that a cluster does not ask all at once."""
 AGAIN_S = 1.0
@@ -34,7 +27,9 @@ AGAIN_S = 1.0
 SHARE = 5
 """Between two looks passes this multiple of what the last one took, however many deltas ask for one."""
 CATCH_UP_S = 0.5
-"""How long a delta may still be on its way when the epoch of its change is heard of."""
+"""How long a delta may still be on its way when the epoch of its change is heard of; and how long one of several
+services may take to read what another wrote.
+"""
 
 
 class Poll:
@@ -58,20 +53,11 @@ class Poll:
     ) -> None:
         self._settings, self._plugins, self._metrics = settings, plugins, metrics
         self._state, self._client = state, client
-        self._transport: QueueTransport | None = None
-        self._reached, self._look_now = asyncio.Event(), asyncio.Event()
+        self._look_now = asyncio.Event()
         self._export_wanted = False
-        self._whole_at, self._snapshot_at = 0.0, 0.0
+        self._whole_at = 0.0
         self._read: tuple[Held, int] | None = None
         """What the last export was made into, and its hash: a service gives the same bytes as long as it can."""
-
-    def reach(self, transport: QueueTransport) -> None:
-        """Take the transport whose store keeps the snapshot, once the broker is reached.
-
-        Where nothing is known yet, the next look comes at once: the one before found no store.
-        """
-        self._transport = transport
-        self._reached.set()
 
     def ask(self, *, export: bool) -> None:
         """Have the service asked soon, for its export in any case or only where its epoch is another."""
@@ -82,24 +68,23 @@ class Poll:
         """Look again and again until cancelled."""
         while True:
             self._look_now.clear()
-            self._reached.clear()
             began = time.monotonic()
             try:
                 await self._look()
             except ConfigServiceAway as error:
-                await self._without(str(error))
+                self._without(str(error))
             except (ConfigError, SettingsError) as error:
-                await self._without(f"its export cannot be used: {str(error)[:500]}")
+                self._without(f"its export cannot be used: {str(error)[:500]}")
             except Exception:
                 log.exception("the config service cannot be followed")
-                await self._without("its answer cannot be used; the log says why")
+                self._without("its answer cannot be used; the log says why")
             await self._pause(SHARE * (time.monotonic() - began))
 
     async def _pause(self, rest_s: float) -> None:
         """Wait for the next look: for an interval, or until something asks for one and `rest_s` have passed."""
         interval_s = self._settings.worker_config_poll_interval_ms / 1000
         if self._state.held is None:
-            await _within(AGAIN_S * random.uniform(1 - JITTER, 1), self._reached)
+            await asyncio.sleep(AGAIN_S * random.uniform(1 - JITTER, 1))
             return
         least_s = min(interval_s, max(AGAIN_S, rest_s))
         await asyncio.sleep(least_s * random.uniform(1 - JITTER, 1))
@@ -109,6 +94,9 @@ class Poll:
     async def _look(self) -> None:
         """Ask for the epoch, and for the export where it is not the one in force."""
         told, state = await self._client.epoch(), self._state
+        if state.held is not None and told.epoch < state.held.told.epoch:
+            await asyncio.sleep(CATCH_UP_S)
+            told = await self._client.epoch()
         wanted = self._export_wanted or state.held is None or time.monotonic() >= self._whole_at
         if wanted or not (state.is_of(told) or await self._caught_up(told)):
             await self._fetch()
@@ -118,7 +106,7 @@ class Poll:
                 len(state.held.registry.catalog.configs),
                 state.held.told.epoch,
             )
-        state.problem, state.source = None, "config service"
+        state.problem = None
         self._metrics.reached.set(1)
 
     async def _caught_up(self, told: Epoch) -> bool:
@@ -161,32 +149,12 @@ class Poll:
         pause_s = interval_ms / 1000 * random.uniform(1 - JITTER, 1 + JITTER) if interval_ms else float("inf")
         self._whole_at = time.monotonic() + pause_s
 
-    async def _without(self, problem: str) -> None:
-        """Go on while the service is away; where nothing is known yet, with the kept snapshot."""
-        state = self._state
-        if state.problem != problem:
+    def _without(self, problem: str) -> None:
+        """Go on with what is known while the service is away."""
+        if self._state.problem != problem:
             log.warning("the config service is not followed: %s", problem)
-        state.problem = problem
+        self._state.problem = problem
         self._metrics.reached.set(0)
-        if state.held is not None or self._transport is None or time.monotonic() < self._snapshot_at:
-            return
-        self._snapshot_at = time.monotonic() + SNAPSHOT_AGAIN_S
-        try:
-            async with asyncio.timeout(SNAPSHOT_S):
-                raw = await read_snapshot(self._transport)
-            if raw is None:
-                return
-            held = await on_thread("sie-configs", lambda: apply_export(raw, self._settings, self._plugins, None))
-        except (QueueError, TimeoutError, ConfigError, SettingsError) as error:
-            why = str(error) or f"the broker did not answer within {SNAPSHOT_S:g} s"
-            log.warning("no kept snapshot of the model configs can be read: %s", why)
-            return
-        async with state.turn:
-            state.source = "kept snapshot"
-            state.put(held)
-        log.warning(
-            "model configs are those of the kept snapshot, of epoch %d, until the service answers", held.told.epoch
-        )
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 from sie_bundle.bundles.registry import Registry
 
 from sie_cluster.configs.applying import Held
 from sie_cluster.configs.client import Epoch
 from sie_cluster.configs.metrics import FollowerMetrics
-
-Source = Literal["config service", "kept snapshot"]
 
 
 class State:
@@ -26,8 +23,6 @@ class State:
     def __init__(self, metrics: FollowerMetrics, on_registry: Callable[[Registry], None]) -> None:
         self._metrics, self._on_registry = metrics, on_registry
         self.held: Held | None = None
-        self.source: Source | None = None
-        """Where the configs in force were first read; deltas may have changed them since."""
         self.problem: str | None = "the config service was not asked yet"
         """Why the service is not followed; None where it is."""
         self.turn = asyncio.Lock()
@@ -45,15 +40,13 @@ class State:
         """Why there are no configs; None where there are."""
         if self.held is not None:
             return None
-        return f"no model configs yet, neither of the config service nor a kept snapshot: {self.problem}"
+        return f"no model configs yet: {self.problem}"
 
     @property
     def note(self) -> str | None:
         """What an operator should know of while requests are answered; None where the service is followed."""
         if self.held is None:
             return self.ready_problem
-        if self.source == "kept snapshot":
-            return f"model configs are those of a kept snapshot, of epoch {self.held.told.epoch}: {self.problem}"
         if self.problem is not None:
             return f"the config service is not followed, what is known of it is served: {self.problem}"
         if not self.held.agrees:
@@ -64,7 +57,7 @@ class State:
 
     def is_of(self, told: Epoch) -> bool:
         """Whether the configs in force are those of an epoch; a service may leave the hashes empty."""
-        if self.held is None or self.source != "config service":
+        if self.held is None:
             return False
         mine = self.held.told
         hashes = (

@@ -9,8 +9,8 @@ from sie_cluster.queue.subjects import (
     EVERY_HEALTH,
     FACTS,
     HEALTH_WANTED,
+    JOURNAL,
     POOLS,
-    SNAPSHOTS,
     cancel_subject,
     dead_queue,
     gateways_subject,
@@ -21,7 +21,7 @@ from sie_cluster.queue.subjects import (
 from sie_core.contracts import Access, QueueSettings
 
 GATEWAY, WORKER, CONFIG = "gateway", "worker", "config"
-STORES = (FACTS, POOLS, SNAPSHOTS)
+STORES = (FACTS, POOLS)
 """Every key-value store of a cluster."""
 
 
@@ -42,7 +42,6 @@ def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
         answers=(WORKER,),
         fills=queues(pools),
         keeps=(FACTS, POOLS),
-        reads=(SNAPSHOTS,),
     )
 
 
@@ -66,22 +65,24 @@ def worker_access(pool: str, name: str | None = None) -> Access:
         ),
         answers=(GATEWAY,),
         pulls=(work_queue(pool),),
-        reads=(SNAPSHOTS, POOLS),
+        reads=(POOLS,),
     )
 
 
 def config_access(pools: Sequence[str]) -> Access:
-    """Say what the config service does: it alone tells of changes, and it makes queues and stores.
+    """Say what the config service does: it alone writes configs and tells of changes, and it makes queues and stores.
 
     An operator reads dead letters as this user.
     """
     return Access(
         CONFIG,
         sends=(EVERY_CONFIG,),
+        hears=(EVERY_CONFIG,),
         declares=queues(pools),
         pulls=tuple(map(dead_queue, pools)),
         declares_stores=STORES,
-        keeps=(SNAPSHOTS,),
+        declares_journals=(JOURNAL,),
+        writes_journals=(JOURNAL,),
     )
 
 

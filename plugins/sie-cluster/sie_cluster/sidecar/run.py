@@ -89,7 +89,7 @@ async def _work(sidecar: Sidecar, follower: Follower | None, transport: QueueTra
     if follower is None:
         await sidecar.run()
         return
-    await follower.hear(transport)  # first: a look at a service that is away wants the store with the snapshot
+    await follower.hear(transport)
     following = asyncio.create_task(follower.run())
     try:
         await sidecar.run()

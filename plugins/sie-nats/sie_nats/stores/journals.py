@@ -9,7 +9,7 @@ from typing import Any
 from nats.errors import Error
 from nats.js.errors import APIError
 
-from sie_core.contracts import Journal, QueueError, QueueFailure, Record
+from sie_core.contracts import Journal, QueueError, QueueFailure, Reading, Record
 from sie_nats.client import Arrived
 from sie_nats.connection import API_S, Connection
 
@@ -23,7 +23,7 @@ LAGS = 5
 """How many copies that lag behind the stream's leader a reader asks, before `UNAVAILABLE`."""
 
 
-def journal_config(name: str, storage: str, replicas: int) -> dict[str, Any]:
+def journal_config(name: str, storage: str, replicas: int, first: int = 1) -> dict[str, Any]:
     """Return the stream's configuration."""
     return {
         "name": name,
@@ -36,6 +36,7 @@ def journal_config(name: str, storage: str, replicas: int) -> dict[str, Any]:
         "deny_delete": True,
         "deny_purge": True,
         "allow_direct": True,
+        "first_seq": first,
     }
 
 
@@ -62,15 +63,18 @@ class JetStreamJournal(Journal):
             told = f"The journal {self._name!r} did not answer: {error or type(error).__name__}."
             raise QueueError("UNAVAILABLE", told) from None
 
-    async def read(self, after: int = 0) -> tuple[Record, ...]:
-        """Return the last message of each key that has one beyond number `after`, in their order."""
-        last = (await self._connection.ask(f"STREAM.INFO.{self._name}"))["state"]["last_seq"]
+    async def read(self, after: int = 0) -> Reading:
+        """Return the last message of each key that has one beyond number `after`."""
+        state = (await self._connection.ask(f"STREAM.INFO.{self._name}"))["state"]
+        last = state["last_seq"]
+        if not state["messages"] or last <= after:
+            return Reading(last, ())
         for _ in range(LAGS):
             # One answer comes from one copy, and so is the state of one moment. Parts of two copies would not be: one
             # that is ahead has dropped a key's older message, and one that lags has not got the newer one.
             found = await self._answer(after)
-            if (found[-1].sequence if found else after) >= last:
-                return tuple(found)
+            if found and found[-1].sequence >= last:
+                return Reading(found[-1].sequence, tuple(found))
         raise QueueError("UNAVAILABLE", f"The copies of the journal {self._name!r} lag: {last} messages are written.")
 
     async def _answer(self, after: int) -> list[Record]:

@@ -79,11 +79,7 @@ class Retries:
                 return self._pause(failure, _pause_of("QUEUE_FULL"))
             case Failure(
                 status=503,
-                code="QUEUE_UNAVAILABLE"
-                | "MODEL_NOT_LOADED"
-                | "CONFIG_STANDBY"
-                | "CONFIG_STORE_UNAVAILABLE"
-                | "transport_failure",
+                code="QUEUE_UNAVAILABLE" | "MODEL_NOT_LOADED" | "CONFIG_STORE_UNAVAILABLE" | "transport_failure",
             ):
                 # Such a server may be gone for good: only its own word that it returns is worth a wait.
                 return self._pause(failure, 0.0, allowed=failure.retry_after_s is not None)

@@ -1,7 +1,4 @@
-"""Imported by every Python of the cluster at its start: the config service ends after the step that a file names.
-
-Its lease is short, so that the one that is started in its place leads soon.
-"""
+"""Imported by every Python of the cluster at its start: the config service ends after the step that a file names."""
 
 from __future__ import annotations
 
@@ -22,4 +19,4 @@ if sys.orig_argv[-2:] == ["config", "serve"] and "KILLED_AFTER" in os.environ:
             at.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    run.ConfigService = functools.partial(run.ConfigService, step=step, lasts_s=2.0)  # type: ignore[misc,assignment]
+    run.ConfigService = functools.partial(run.ConfigService, step=step)  # type: ignore[misc,assignment]

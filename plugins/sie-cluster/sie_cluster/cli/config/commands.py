@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from sie_cluster.cli.config.restore import restore
 from sie_cluster.cli.config.serve import serve
 
 
 @click.group("config")
 def command() -> None:
-    """Run the config service, the one writer of a cluster's model configs."""
+    """Run the config service, which writes a cluster's model configs, or restore what it wrote."""
 
 
 command.add_command(serve)
+command.add_command(restore)

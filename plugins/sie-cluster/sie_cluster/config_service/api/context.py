@@ -45,10 +45,4 @@ class ConfigApi:
         """Why requests are not answered; None where they are."""
         if not self.gate.is_open:
             return "draining"
-        if self.service.state == "leading":
-            return None
-        if self.service.problem is not None:
-            return self.service.problem
-        if self.service.owner is None:
-            return "starting: nobody holds the lease of the store yet"
-        return f"stands by: {self.service.owner} holds the lease of the store"
+        return self.service.problem

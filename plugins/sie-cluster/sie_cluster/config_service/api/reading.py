@@ -25,7 +25,7 @@ def router(api: ConfigApi) -> APIRouter:
 
     def registry(request: Request, right: Right = "read") -> Registry:
         api.tokens.check(request.headers, right)
-        api.service.check_leading()
+        api.service.check_ready()
         return api.service.registry
 
     @routes.get("/models")

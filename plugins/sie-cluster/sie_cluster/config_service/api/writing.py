@@ -52,7 +52,9 @@ async def _body(api: ConfigApi, request: Request) -> bytes:
 def _allow(api: ConfigApi, request: Request) -> None:
     """Refuse a write before its body is read."""
     api.tokens.check(request.headers, "write")
-    api.service.check_leading()
+    if api.publisher is not None:
+        api.publisher.check()
+    api.service.check_ready()
 
 
 async def _written(api: ConfigApi, request: Request, write: Callable[[str | None], Answer]) -> Response:
@@ -60,8 +62,6 @@ async def _written(api: ConfigApi, request: Request, write: Callable[[str | None
     result = "failed"
     try:
         key = idempotency_key(request)
-        if api.publisher is not None:
-            api.publisher.check()
         answer = await _on_thread(api, partial(write, key))
         result = _result(answer)
     except InferenceError as error:

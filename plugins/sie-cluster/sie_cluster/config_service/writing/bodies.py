@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sie_cluster.config_service.history.records import fits_json
 from sie_cluster.config_service.refusals import refusal, validation_error
+from sie_cluster.config_service.store.records import fits_json
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
 from sie_core.catalog.configs.reading import LARGEST_CONFIG, describe_problems
 from sie_core.catalog.configs.schema import ModelFile

@@ -10,9 +10,9 @@ from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.registry import Registry
 
 from sie_cluster.config_service.held import Held, config_of_model
-from sie_cluster.config_service.history.records import Commit, KeptAnswer, StoredModel
 from sie_cluster.config_service.refusals import refusal, validation_error
 from sie_cluster.config_service.results import Answer, Change
+from sie_cluster.config_service.store.records import StoredModel
 from sie_cluster.config_service.writing.bodies import Body, check_fields, check_id
 from sie_cluster.config_service.writing.merging import merge, same, write_yaml
 from sie_cluster.messages.export import bundles_by_profile, exported_content
@@ -36,8 +36,6 @@ class Plan:
     """What is written; None where the model is removed."""
     config: ModelConfig | None = None
     """The config in force afterwards; None where there is none."""
-    falls_back: bool = False
-    """Whether it is the base's again."""
     profiles_added: tuple[str, ...] = ()
     affected_bundles: tuple[str, ...] = ()
 
@@ -55,20 +53,6 @@ class Plan:
         """Return the change; `held` is what is held after it."""
         text = None if self.config is None else self.config.text
         return Change(held.epoch, self.model_id, text, self.profiles_added, self.affected_bundles, held.registry)
-
-    def commit(self, held: Held, answer: KeptAnswer | None) -> Commit:
-        """Return the commit that does it, with the answer that is kept with it."""
-        number, epoch = held.state.number + 1, held.epoch + self.changes
-        if not self.changes:
-            return Commit(number=number, epoch=epoch, answer=answer)
-        return Commit(
-            number=number,
-            epoch=epoch,
-            model_id=self.model_id,
-            model=self.model,
-            falls_back=self.falls_back,
-            answer=answer,
-        )
 
 
 def plan_create(held: Held, placement: Placement, body: Body) -> Plan:
@@ -95,7 +79,7 @@ def plan_create(held: Held, placement: Placement, body: Body) -> Plan:
         held.registry, model_id, [*routable.values(), *bundles_by_profile(config, held.registry).values()]
     )
     told["routable_bundles_by_profile"] = {name: list(bundles) for name, bundles in routable.items()}
-    return Plan(Answer(201, told), model_id, True, model, config, False, merged.created, affected)
+    return Plan(Answer(201, told), model_id, True, model, config, merged.created, affected)
 
 
 def plan_put(held: Held, placement: Placement, model_id: str, body: Body) -> Plan:
@@ -120,7 +104,7 @@ def plan_put(held: Held, placement: Placement, model_id: str, body: Body) -> Pla
     affected = _affected(held.registry, model_id, _place(placement, config).values())
     known = held.registry.catalog.configs.get(model_id)
     added = tuple(name for name in config.profiles if known is None or name not in known.profiles)
-    return Plan(Answer(200, _replaced(model_id, True, affected)), model_id, True, model, config, False, added, affected)
+    return Plan(Answer(200, _replaced(model_id, True, affected)), model_id, True, model, config, added, affected)
 
 
 def plan_delete(held: Held, placement: Placement, model_id: str) -> Plan:
@@ -145,7 +129,7 @@ def plan_delete(held: Held, placement: Placement, model_id: str) -> Plan:
     after = () if base is None else (placement.bundles_of(model) for model in profiles_of(base))
     affected = _affected(held.registry, model_id, after)
     told["affected_bundles"] = list(affected)
-    return Plan(Answer(200, told), model_id, True, None, base, base is not None, (), affected)
+    return Plan(Answer(200, told), model_id, True, None, base, (), affected)
 
 
 def _replaced(model_id: str, replaced: bool, affected: Iterable[str]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from sie_cluster.config_service.history.records import KeptAnswer
-from sie_cluster.config_service.history.state import State
 from sie_cluster.config_service.refusals import refusal
 from sie_cluster.config_service.results import Answer
+from sie_cluster.config_service.store.records import KeptAnswer
+from sie_cluster.config_service.store.state import State
 from sie_cluster.config_service.writing.bodies import check_key
 
 
