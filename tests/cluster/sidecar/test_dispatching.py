@@ -15,7 +15,7 @@ def test_others_go_before_a_slice_that_runs_alone_while_loads_are_waited_for() -
     dispatch = Dispatch(ClusterSettings(), sent.append)
     loading, alone, others = slice_of(1), slice_of(2, alone=True), [slice_of(number, b"o") for number in (3, 4)]
     dispatch.take(loading)
-    dispatch.waits_for_load(loading, True)
+    dispatch.waits_for_load(loading, waits=True)
     dispatch.take(alone)
     for each in others:
         dispatch.take(each)
@@ -23,7 +23,7 @@ def test_others_go_before_a_slice_that_runs_alone_while_loads_are_waited_for() -
     for each in others:
         dispatch.ended(each)
     assert alone not in sent
-    dispatch.waits_for_load(loading, False)
+    dispatch.waits_for_load(loading, waits=False)
     late = slice_of(5)
     dispatch.take(late)
     dispatch.ended(loading)

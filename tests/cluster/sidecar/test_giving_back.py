@@ -45,13 +45,26 @@ class Process:
     def cancel(self, number: int) -> None: ...
 
 
+class Host:
+    """A sidecar whose every request is wanted."""
+
+    link = cast("Any", Process())
+
+    def is_inbox(self, subject: str) -> bool:
+        return True
+
+    def is_wanted(self, reply: str) -> bool:
+        return True
+
+    def lacks_config(self) -> None: ...
+
+    def saturation_changed(self) -> None: ...
+
+
 async def test_what_is_given_back_pauses_only_where_something_failed() -> None:
     (factory,) = in_process_transports()
-    process = cast("Any", Process())
-    slices = Slices(
-        factory.create("memory://back", {}), load_settings(ClusterSettings), SidecarMetrics(), lambda: process, None,
-        lambda _: True, lambda _: True, lambda: None, lambda: None,
-    )  # fmt: skip
+    transport = factory.create("memory://back", {})
+    slices = Slices(transport, load_settings(ClusterSettings), SidecarMetrics(), Host(), None)
     pull = cast("Any", Pulled())
 
     def taken(number: int) -> Delivered:

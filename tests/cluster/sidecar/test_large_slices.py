@@ -34,13 +34,16 @@ class Ends:
     failed: asyncio.Queue[tuple[Slice, QueueError | FrameError]] = field(default_factory=asyncio.Queue)
 
     def slices(self, most_bytes: int = 1 << 30) -> LargeSlices:
-        return LargeSlices(
-            self.fetcher,
-            lambda _: True,
-            self.came.put_nowait,
-            lambda *failed: self.failed.put_nowait(failed),
-            most_bytes,
-        )
+        return LargeSlices(self.fetcher, self, most_bytes)
+
+    def is_inbox(self, subject: str) -> bool:
+        return True
+
+    def fetched(self, held: Slice) -> None:
+        self.came.put_nowait(held)
+
+    def not_fetched(self, held: Slice, problem: QueueError | FrameError) -> None:
+        self.failed.put_nowait((held, problem))
 
     async def held(self, number: int) -> Slice:
         text = Item(text="a" * FRAME_BYTES)

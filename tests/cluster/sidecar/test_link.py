@@ -11,10 +11,31 @@ from sie_cluster.ipc.framing import FrameStream, Kind
 from sie_cluster.ipc.listening import listen_on
 from sie_cluster.messages.status import WorkerStatus, encode_status
 from sie_cluster.sidecar.adapter import link
-from sie_cluster.sidecar.adapter.link import Link
+from sie_cluster.sidecar.adapter.link import AdapterListener, Link
 
 
-def nothing(*given: object) -> None: ...
+class Deaf:
+    """A listener that does nothing."""
+
+    def adapter_connected(self) -> None: ...
+
+    def adapter_up(self) -> None: ...
+
+    def adapter_down(self, *, lost: bool) -> None: ...
+
+    def adapter_answered(self, number: int, frame: bytes) -> None: ...
+
+    def adapter_loads(self, number: int, *, waits: bool) -> None: ...
+
+    def adapter_queued(self, received: int, batches: float) -> None: ...
+
+    def adapter_configured(self) -> None: ...
+
+    def adapter_told(self) -> None: ...
+
+
+def link_to(path: Path, listener: AdapterListener, ping_s: float) -> Link:
+    return Link("w1", path, listener, connections=1, ping_s=ping_s, missed_pings=3.0, brings_configs=False)
 
 
 async def test_an_adapter_process_that_nobody_reaches_is_told_in_the_log(
@@ -31,7 +52,7 @@ async def test_an_adapter_process_that_nobody_reaches_is_told_in_the_log(
     handler = Told()
     logging.getLogger(link.__name__).addHandler(handler)
     path = tmp_path / "nobody.sock"
-    running = asyncio.create_task(Link("w1", path, 1, 1.0, 3.0, *[nothing] * 8, brings_configs=False).run())
+    running = asyncio.create_task(link_to(path, Deaf(), 1.0).run())
     try:
         async with asyncio.timeout(30):
             await told.wait()
@@ -47,10 +68,11 @@ async def test_a_process_that_was_not_ready_and_then_answers_no_more_is_told_of_
     answers: list[bool] = []
     silent = asyncio.Event()
 
-    def down(lost: bool) -> None:
-        answers.append(made.answers)
-        if not made.answers:
-            silent.set()
+    class Listener(Deaf):
+        def adapter_down(self, *, lost: bool) -> None:
+            answers.append(made.answers)
+            if not made.answers:
+                silent.set()
 
     def frame(stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
         """Never a pong."""
@@ -63,7 +85,7 @@ async def test_a_process_that_was_not_ready_and_then_answers_no_more_is_told_of_
     server = await asyncio.get_running_loop().create_unix_server(
         lambda: FrameStream(opened, frame, lambda _: None), sock=listen_on(tmp_path / "ipc")
     )
-    made = Link("w1", tmp_path / "ipc", 1, 0.01, 3.0, nothing, down, *[nothing] * 6, brings_configs=False)
+    made = link_to(tmp_path / "ipc", Listener(), 0.01)
     running = asyncio.create_task(made.run())
     try:
         async with asyncio.timeout(30):

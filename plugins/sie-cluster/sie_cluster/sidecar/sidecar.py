@@ -70,24 +70,22 @@ class Sidecar:
         self._resource_pool = partial(self.assignments.pool_of, worker)
         self._own = own_report(settings, worker)
         self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
-        self.slices = Slices(
-            transport, settings, metrics, lambda: self.link, store,
-            self._is_inbox, self._is_wanted, self._heartbeat.soon, on_lack,
-        )  # fmt: skip
+        self._on_lack = on_lack
+        self.slices = Slices(transport, settings, metrics, self, store)
         self.workers = Workers(self._heard)
         """All that are heard of, this one too."""
-        connections = settings.ipc_pool_size or settings.max_concurrent_batches
         # An adapter process that stands still is noticed within the ack wait: after that its work is elsewhere.
         missed_pings = settings.worker_readyz_stale_mult
-        ping_s = min(settings.worker_ping_interval_ms / 1000, settings.ack_wait_s / (missed_pings + 1))
         self.configs = ConfigFeed(settings.bundle, lambda piece: self.link.configure(piece))
-        self.link = Link(
-            worker, settings.ipc_socket_path, connections, ping_s, missed_pings,
-            self._up, self._down, self.slices.answered,
-            self.slices.waits_for_load, self.slices.dispatch.queued,
-            self._connected, self._configured, self._told,
+        self.link: Link = Link(
+            worker,
+            settings.ipc_socket_path,
+            self,
+            connections=settings.ipc_pool_size or settings.max_concurrent_batches,
+            ping_s=min(settings.worker_ping_interval_ms / 1000, settings.ack_wait_s / (missed_pings + 1)),
+            missed_pings=missed_pings,
             brings_configs=settings.config_service_url is not None,
-        )  # fmt: skip
+        )
         self._placing = Placing(settings, worker, lambda: self.report(), self.workers, self.link.load)
         self._pulls = Pulls(
             transport, settings, self._delivered, self._placing, self.slices.of_pulls, self.slices.credit,
@@ -164,7 +162,24 @@ class Sidecar:
         """Offer results no more: nobody would fetch them."""
         await self.slices.end()
 
-    def _connected(self) -> None:
+    def is_inbox(self, subject: str) -> bool:
+        """Whether a subject is the inbox of a gateway."""
+        return is_inbox(subject, self._inbox)
+
+    def is_wanted(self, reply: str) -> bool:
+        """Whether somebody may wait for the result that a reply takes."""
+        return reply not in self._cancelled and not self._gateways.is_silent(reply)
+
+    def lacks_config(self) -> None:
+        """Have the config service asked: work came for a config that the adapter process does not have yet."""
+        self._on_lack()
+
+    def saturation_changed(self) -> None:
+        """Tell others at once."""
+        self._heartbeat.soon()
+
+    def adapter_connected(self) -> None:
+        """Tell the adapter process all configs and pins."""
         self.configs.begin()
         self.link.pin(self.assignments.pins_of(self._own.worker))
 
@@ -180,19 +195,19 @@ class Sidecar:
         if before is None or before.news != now.news:
             self._pulls.place_soon()
 
-    def _told(self) -> None:
+    def adapter_told(self) -> None:
+        """Tell others, and decide anew what is pulled."""
         self._heartbeat.soon()
         self._pulls.place_soon()
 
-    def _is_inbox(self, subject: str) -> bool:
-        return is_inbox(subject, self._inbox)
-
-    def _up(self) -> None:
+    def adapter_up(self) -> None:
+        """Pull."""
         self._heartbeat.soon()
         if self._open:
             self._pulls.take()
 
-    def _down(self, lost: bool) -> None:
+    def adapter_down(self, *, lost: bool) -> None:
+        """Pull no more, and give back what was not begun; what was at work is lost, or goes to others."""
         self._heartbeat.soon()
         self._pulls.stop()
         self.slices.hand_back_waiting(failed=self.link.failed)
@@ -235,16 +250,26 @@ class Sidecar:
             return "cancelled"
         return "gateway_lost" if self._gateways.is_silent(head.reply) else None
 
-    def _is_wanted(self, reply: str) -> bool:
-        return reply not in self._cancelled and not self._gateways.is_silent(reply)
+    def adapter_answered(self, number: int, frame: bytes) -> None:
+        """Take the result of a slice."""
+        self.slices.answered(number, frame)
 
-    def _configured(self) -> None:
+    def adapter_loads(self, number: int, *, waits: bool) -> None:
+        """Let a slice that waits for a load hold up no other."""
+        self.slices.waits_for_load(number, waits=waits)
+
+    def adapter_queued(self, received: int, batches: float) -> None:
+        """Send more, as far as there is room."""
+        self.slices.dispatch.queued(received, batches)
+
+    def adapter_configured(self) -> None:
+        """Send what waited for these configs."""
         self.slices.forwarding.awaiting.reached(self.link.configs.epoch)
         self._heartbeat.soon()
 
     def _cancel(self, message: Message) -> None:
         reply = message.payload.decode("utf-8", "replace")
-        if not self._is_inbox(reply):
+        if not self.is_inbox(reply):
             log.warning("a request that is cancelled has no inbox of a gateway: %r", reply[:200])
             return
         self._cancelled.add(reply)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from sie_cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
 from sie_cluster.messages.work import WorkHead, batch_bytes
@@ -32,6 +33,29 @@ OFFERED_PART = 1 / 2
 log = logging.getLogger(__name__)
 
 
+class Host(Protocol):
+    """The sidecar that slices belong to."""
+
+    link: Link
+    """The adapter process."""
+
+    def is_inbox(self, subject: str) -> bool:
+        """Whether a subject is the inbox of a gateway."""
+        ...
+
+    def is_wanted(self, reply: str) -> bool:
+        """Whether somebody may wait for the result that a reply takes."""
+        ...
+
+    def lacks_config(self) -> None:
+        """Take that work came for a config that the adapter process does not have yet."""
+        ...
+
+    def saturation_changed(self) -> None:
+        """Take that about as much is held as is taken at a time, or is no more."""
+        ...
+
+
 class Slices:
     """All that are held: taken, sent to the adapter process, answered, and acknowledged or handed back.
 
@@ -39,12 +63,8 @@ class Slices:
         transport: Open.
         settings: The settings in force.
         metrics: Counts.
-        link: Gives the adapter process.
+        host: Whose they are.
         store: Where payloads larger than a message go.
-        is_inbox: Whether a subject is the inbox of a gateway.
-        is_wanted: Whether somebody may wait for the result that a reply takes.
-        on_saturated: Called when about as much is held as is taken at a time, or is no more.
-        on_lack: Called when work comes for a config that the adapter process does not have yet.
     """
 
     def __init__(
@@ -52,24 +72,18 @@ class Slices:
         transport: QueueTransport,
         settings: ClusterSettings,
         metrics: SidecarMetrics,
-        link: Callable[[], Link],
+        host: Host,
         store: PayloadStore | None,
-        is_inbox: Callable[[str], bool],
-        is_wanted: Callable[[str], bool],
-        on_saturated: Callable[[], None],
-        on_lack: Callable[[], None],
     ) -> None:
-        self._settings, self._metrics, self._link = settings, metrics, link
+        self._settings, self._metrics, self._host = settings, metrics, host
         self._held = Held()
         self._idle = asyncio.Event()
         self._idle.set()
         holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store, frames=settings.payload_frames)
-        self._results = Results(
-            transport, holder, lambda held: self.holds(held) and is_wanted(held.head.reply), self.drop
-        )
+        self._results = Results(transport, holder, self)
         self.credit = Credit(settings, asyncio.get_running_loop().call_later)
-        self.load = Load(batch_bytes(settings), most_cost(settings), on_saturated)
-        self.forwarding = Forwarding(settings, link, Fetcher(transport, store), is_inbox, self, on_lack)
+        self.load = Load(batch_bytes(settings), most_cost(settings), host.saturation_changed)
+        self.forwarding = Forwarding(settings, Fetcher(transport, store), host, self)
         self.dispatch = self.forwarding.dispatch
 
     def __len__(self) -> int:
@@ -110,13 +124,13 @@ class Slices:
             self.finish(held, frame, "answered")
             self.dispatch.ended(held)
 
-    def waits_for_load(self, number: int, waits: bool) -> None:
+    def waits_for_load(self, number: int, *, waits: bool) -> None:
         """Let a slice that waits for a load hold up no other: neither here nor at the broker."""
         held = self._held.get(number)
         if held is None or not held.sent or held.answered or held.loading == waits:
             return
         self._give_credit(held)
-        self.dispatch.waits_for_load(held, waits)
+        self.dispatch.waits_for_load(held, waits=waits)
         self.load.waits_for_load(held.head, waits=waits)
 
     def lost(self) -> None:
@@ -135,7 +149,7 @@ class Slices:
             log.warning("the adapter process does not answer: %d slices go back to the queue", len(at_work))
         self.hand_back(at_work, failed=True)
         for held in at_work:
-            self._link().cancel(held.number)
+            self._host.link.cancel(held.number)
             self.dispatch.ended(held)
 
     def cancel(self, reply: str) -> None:
@@ -160,6 +174,10 @@ class Slices:
     def holds(self, held: Slice) -> bool:
         """Whether a slice is held still."""
         return self._held.holds(held)
+
+    def is_wanted(self, held: Slice) -> bool:
+        """Whether somebody may wait for the result of a slice that is held still."""
+        return self.holds(held) and self._host.is_wanted(held.head.reply)
 
     def finish(self, held: Slice, frame: bytes, how: str) -> None:
         """Send a result; the message is acknowledged behind it."""
@@ -243,5 +261,5 @@ class Slices:
                 continue
             self.drop(held, how)
             if held.sent:
-                self._link().cancel(held.number)
+                self._host.link.cancel(held.number)
                 self.dispatch.ended(held)

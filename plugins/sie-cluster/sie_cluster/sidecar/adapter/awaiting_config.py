@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 from sie_cluster.messages.work import WorkHead
 from sie_cluster.sidecar.held import Slice
@@ -12,16 +12,27 @@ WAIT_S = 2.0
 """What a change of a config takes at most to reach every worker, while all is well."""
 
 
+class Owner(Protocol):
+    """Who holds the slices."""
+
+    def config_came(self, held: Slice) -> None:
+        """Take a slice whose config is there."""
+        ...
+
+    def config_is_late(self, held: Slice) -> None:
+        """Take one that has waited for `WAIT_S`."""
+        ...
+
+
 class AwaitingConfig:
     """All of them.
 
     Args:
-        on_ready: Takes a slice whose config is there.
-        on_late: Takes one that has waited for `WAIT_S`.
+        owner: Holds the slices.
     """
 
-    def __init__(self, on_ready: Callable[[Slice], None], on_late: Callable[[Slice], None]) -> None:
-        self._on_ready, self._on_late = on_ready, on_late
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
         self._waiting: dict[Slice, asyncio.TimerHandle] = {}
         self._epoch: int | None = None
 
@@ -43,8 +54,8 @@ class AwaitingConfig:
         self._epoch = epoch
         for held in [each for each in self._waiting if not self.lacks(each.head)]:
             self.remove(held)
-            self._on_ready(held)
+            self._owner.config_came(held)
 
     def _late(self, held: Slice) -> None:
         self.remove(held)
-        self._on_late(held)
+        self._owner.config_is_late(held)

@@ -58,7 +58,7 @@ class Dispatch:
         self._ahead.reported(received, batches)
         self._send_more()
 
-    def waits_for_load(self, held: Slice, waits: bool) -> None:
+    def waits_for_load(self, held: Slice, *, waits: bool) -> None:
         """Have a slice that waits for a load hold no place."""
         held.loading = waits
         self._loading += 1 if waits else -1

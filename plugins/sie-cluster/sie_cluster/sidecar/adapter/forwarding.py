@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from sie_cluster.messages.frames import FrameError
@@ -25,6 +25,21 @@ MOST_FETCHES = 6
 fetched: its client is told to retry, after 7.5 s in pauses where every delivery failed."""
 
 log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """The sidecar."""
+
+    link: Link
+    """The adapter process."""
+
+    def is_inbox(self, subject: str) -> bool:
+        """Whether a subject is the inbox of a gateway."""
+        ...
+
+    def lacks_config(self) -> None:
+        """Take that work came for a config that the adapter process does not have yet."""
+        ...
 
 
 class Owner(Protocol):
@@ -52,29 +67,17 @@ class Forwarding:
 
     Args:
         settings: The settings in force.
-        link: Gives the adapter process.
         fetcher: Fetches those that are larger than a message.
-        is_inbox: Whether a subject is the inbox of a gateway.
+        host: The sidecar.
         owner: Holds the slices.
-        on_lack: Called when work comes for a config that the adapter process does not have yet.
     """
 
-    def __init__(
-        self,
-        settings: ClusterSettings,
-        link: Callable[[], Link],
-        fetcher: Fetcher,
-        is_inbox: Callable[[str], bool],
-        owner: Owner,
-        on_lack: Callable[[], None],
-    ) -> None:
-        self._link, self._owner, self._on_lack = link, owner, on_lack
+    def __init__(self, settings: ClusterSettings, fetcher: Fetcher, host: Host, owner: Owner) -> None:
+        self._host, self._owner = host, owner
         self._most_fetches = min(MOST_FETCHES, settings.max_deliver - 1)
-        self._large = LargeSlices(
-            fetcher, is_inbox, self._fetched, self._not_fetched, int(sidecar_bytes(settings) * FETCHED_PART)
-        )
+        self._large = LargeSlices(fetcher, self, int(sidecar_bytes(settings) * FETCHED_PART))
         self.dispatch = Dispatch(settings, self._send)
-        self.awaiting = AwaitingConfig(self.dispatch.take, self._config_is_late)
+        self.awaiting = AwaitingConfig(self)
 
     def take(self, held: Slice) -> None:
         """Send a slice on, once it is here, its config is there and there is room."""
@@ -82,7 +85,7 @@ class Forwarding:
             self._large.fetch(held)
         elif self.awaiting.lacks(held.head):
             self.awaiting.take(held)
-            self._on_lack()
+            self._host.lacks_config()
         else:
             self.dispatch.take(held)
 
@@ -98,20 +101,31 @@ class Forwarding:
         self._large.close()
 
     def _send(self, held: Slice) -> None:
-        self._link().send(held.number, held.frame)
+        self._host.link.send(held.number, held.frame)
         held.frame = b""  # it may be large, and its result larger still
         if held.head.offer is not None:
             self._large.leave(held)
 
-    def _config_is_late(self, held: Slice) -> None:
+    def is_inbox(self, subject: str) -> bool:
+        """Whether a subject is the inbox of a gateway."""
+        return self._host.is_inbox(subject)
+
+    def config_came(self, held: Slice) -> None:
+        """Send a slice on whose config is there now."""
+        self.dispatch.take(held)
+
+    def config_is_late(self, held: Slice) -> None:
+        """Give a slice back whose config did not come in time."""
         log.warning("%s needs a config that has not come; it goes back to the queue", held.head.id)
         self._owner.hand_back([held], failed=True)
 
-    def _fetched(self, held: Slice) -> None:
+    def fetched(self, held: Slice) -> None:
+        """Send a slice on whose frame is here now."""
         if self._owner.holds(held):
             self.take(held)
 
-    def _not_fetched(self, held: Slice, problem: QueueError | FrameError) -> None:
+    def not_fetched(self, held: Slice, problem: QueueError | FrameError) -> None:
+        """Give a slice back that could not be fetched, or refuse it."""
         if isinstance(problem, FrameError):
             log.error("the slice %s is dropped: %s", held.head.id, problem)
             self._owner.drop(held, "refused")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from sie_cluster.ipc.framing import FrameStream, Kind, pack_pins, read_queued
 from sie_cluster.ipc.listening import is_own_user
@@ -24,25 +25,57 @@ TOGETHER_BYTES = 1 << 16
 log = logging.getLogger(__name__)
 
 
+class AdapterListener(Protocol):
+    """Who is told of an adapter process; each method is called on the event loop."""
+
+    def adapter_connected(self) -> None:
+        """Take that it is connected; it has no configs then."""
+        ...
+
+    def adapter_up(self) -> None:
+        """Take that it takes work, again after each time it did not."""
+        ...
+
+    def adapter_down(self, *, lost: bool) -> None:
+        """Take that it takes no work any more, or does not answer.
+
+        Args:
+            lost: Whether its connections ended, and with them what it had.
+        """
+        ...
+
+    def adapter_answered(self, number: int, frame: bytes) -> None:
+        """Take the number and the result of a slice."""
+        ...
+
+    def adapter_loads(self, number: int, *, waits: bool) -> None:
+        """Take the number of a slice, and whether it waits for a load from now on."""
+        ...
+
+    def adapter_queued(self, received: int, batches: float) -> None:
+        """Take how many slices had come and how many batches were queued then."""
+        ...
+
+    def adapter_configured(self) -> None:
+        """Take that other configs are in force there."""
+        ...
+
+    def adapter_told(self) -> None:
+        """Take that it says something else of itself."""
+        ...
+
+
 class Link:
     """One adapter process, as the sidecar sees it.
 
     Args:
         worker: What this worker is called.
         path: Its Unix socket.
+        listener: Is told of it.
         connections: How many are made.
         ping_s: Between two pings.
         missed_pings: A process that leaves so many in a row unanswered until the next is due does not count as up
             until it answers.
-        on_up: Called when it takes work, again after each time it did not.
-        on_down: Called when it does not any more, or does not answer; with True where its connections ended, and with
-            them what it had.
-        on_result: Takes the number and the result of a slice.
-        on_loading: Takes the number of a slice, and whether it waits for a load from now on.
-        on_queued: Takes how many slices had come and how many batches were queued then.
-        on_connected: Called once it is connected; it has no configs then.
-        on_configs: Called when other configs are in force there.
-        on_told: Called when it says something else of itself.
         brings_configs: Whether it takes its configs from here, and is not up before it has some.
     """
 
@@ -50,26 +83,16 @@ class Link:
         self,
         worker: str,
         path: Path,
+        listener: AdapterListener,
+        *,
         connections: int,
         ping_s: float,
         missed_pings: float,
-        on_up: Callable[[], None],
-        on_down: Callable[[bool], None],
-        on_result: Callable[[int, bytes], None],
-        on_loading: Callable[[int, bool], None],
-        on_queued: Callable[[int, float], None],
-        on_connected: Callable[[], None],
-        on_configs: Callable[[], None],
-        on_told: Callable[[], None],
-        *,
         brings_configs: bool,
     ) -> None:
-        self._worker, self._path = worker.encode(), path
+        self._worker, self._path, self._listener = worker.encode(), path, listener
         self._connections, self._ping_s, self._missed_pings = connections, ping_s, missed_pings
         self._brings_configs = brings_configs
-        self._on_up, self._on_down, self._on_result = on_up, on_down, on_result
-        self._on_loading, self._on_queued = on_loading, on_queued
-        self._on_connected, self._on_configs, self._on_told = on_connected, on_configs, on_told
         self._streams: list[FrameStream] = []
         self._of: dict[int, FrameStream] = {}
         self._ended = asyncio.Event()
@@ -124,7 +147,7 @@ class Link:
                 try:
                     for _ in range(self._connections):
                         await loop.create_unix_connection(self._stream, str(self._path))
-                    self._on_connected()
+                    self._listener.adapter_connected()
                     await self._until_ended()
                     since = loop.time()
                 except OSError as error:
@@ -185,11 +208,11 @@ class Link:
         self._missed = 0
         if kind is Kind.RESULT:
             if self._of.pop(number, None) is not None:
-                self._on_result(number, payload)
+                self._listener.adapter_answered(number, payload)
         elif kind is Kind.QUEUED:
-            self._on_queued(number, read_queued(payload))
+            self._listener.adapter_queued(number, read_queued(payload))
         elif kind in (Kind.WAITS, Kind.GOES_ON):
-            self._on_loading(number, kind is Kind.WAITS)
+            self._listener.adapter_loads(number, waits=kind is Kind.WAITS)
         elif kind is Kind.STATUS:
             self._take_status(payload)
         elif kind is Kind.VITALS:
@@ -217,7 +240,7 @@ class Link:
         except FrameError as error:
             log.error("what the adapter process says of itself cannot be read: %s", error)
             return
-        self._on_told()
+        self._listener.adapter_told()
 
     def _take_configs(self, payload: bytes) -> None:
         try:
@@ -227,7 +250,7 @@ class Link:
             return
         if configs != self.configs:
             self.configs = configs
-            self._on_configs()
+            self._listener.adapter_configured()
 
     def _look(self) -> None:
         up = (
@@ -240,9 +263,9 @@ class Link:
         fell_silent, self._is_silent = not (self.answers or self._is_silent), not self.answers
         was_up, self.up = self.up, up
         if up and not was_up:
-            self._on_up()
+            self._listener.adapter_up()
         elif not up and (was_up or fell_silent):
-            self._on_down(False)
+            self._listener.adapter_down(lost=False)
 
     async def _until_ended(self) -> None:
         while not self._ended.is_set():
@@ -264,4 +287,4 @@ class Link:
         self.vitals, self.configs = Vitals(), ConfigState()
         self._missed, self._draining, self.up, self._is_silent = 0, False, False, False
         if had:
-            self._on_down(True)
+            self._listener.adapter_down(lost=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from sie_cluster.messages.frames import FrameError
 from sie_cluster.messages.work import read_work_head
@@ -21,28 +20,34 @@ MOST_SLICE_BYTES = 256 << 20
 log = logging.getLogger(__name__)
 
 
+class Owner(Protocol):
+    """Who holds the slices."""
+
+    def is_inbox(self, subject: str) -> bool:
+        """Whether a subject is the inbox of a gateway."""
+        ...
+
+    def fetched(self, held: Slice) -> None:
+        """Take a slice that is there; its frame is set."""
+        ...
+
+    def not_fetched(self, held: Slice, problem: QueueError | FrameError) -> None:
+        """Take one that cannot be fetched, or is not what was announced."""
+        ...
+
+
 class LargeSlices:
     """Those that are being fetched, and those that wait for the adapter process.
 
     Args:
         fetcher: Fetches.
-        is_gateway: Whether a subject is the inbox of a gateway.
-        on_fetched: Called with each that is there; its frame is set.
-        on_failed: Called where one cannot be fetched, or is not what was announced.
+        owner: Holds the slices.
         most_bytes: Of slices that are being fetched, or were and wait for the adapter process; the others wait at their
             gateways.
     """
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        is_gateway: Callable[[str], bool],
-        on_fetched: Callable[[Slice], None],
-        on_failed: Callable[[Slice, QueueError | FrameError], None],
-        most_bytes: int,
-    ) -> None:
-        self._fetcher, self._is_gateway = fetcher, is_gateway
-        self._on_fetched, self._on_failed = on_fetched, on_failed
+    def __init__(self, fetcher: Fetcher, owner: Owner, most_bytes: int) -> None:
+        self._fetcher, self._owner = fetcher, owner
         self._room = Room(most_bytes)
         self._fetching: dict[int, asyncio.Task[None]] = {}
 
@@ -77,13 +82,13 @@ class LargeSlices:
             problem = QueueError("UNAVAILABLE", f"it could not be fetched ({type(error).__name__})")
         del self._fetching[held.number]
         if problem is None:
-            self._on_fetched(held)
+            self._owner.fetched(held)
         else:
-            self._on_failed(held, problem)
+            self._owner.not_fetched(held, problem)
 
     async def _fetched(self, held: Slice) -> bytes:
         offer = Offer.from_map(held.head.offer, MOST_SLICE_BYTES)
-        if not self._is_gateway(offer.subject):
+        if not self._owner.is_inbox(offer.subject):
             raise FrameError(f"{offer.subject[:200]!r} is no inbox of a gateway")
         await self._room.enter(held, offer.bytes)
         frame = cast("bytes", await self._fetcher.fetch(offer))  # a view is read as bytes are, and not copied

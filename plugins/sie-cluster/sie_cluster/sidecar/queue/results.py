@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from sie_cluster.messages.errors import error_to_map
 from sie_cluster.messages.frames import encode
@@ -26,24 +26,29 @@ AGAIN_S = 0.1
 log = logging.getLogger(__name__)
 
 
+class Owner(Protocol):
+    """Who holds the slices."""
+
+    def is_wanted(self, held: Slice) -> bool:
+        """Whether somebody still waits for the result of a slice."""
+        ...
+
+    def drop(self, held: Slice) -> None:
+        """Acknowledge a slice and hold it no more: its result was sent or fetched, or cannot be."""
+        ...
+
+
 class Results:
     """Those that wait for the broker, or to be fetched.
 
     Args:
         transport: Open.
         holder: Offers those that are larger than a message.
-        is_wanted: Whether somebody still waits for the result of a slice.
-        on_done: Called once a result was sent, or fetched where it was offered, or cannot be.
+        owner: Holds the slices.
     """
 
-    def __init__(
-        self,
-        transport: QueueTransport,
-        holder: Holder,
-        is_wanted: Callable[[Slice], bool],
-        on_done: Callable[[Slice], None],
-    ) -> None:
-        self._transport, self._holder, self._is_wanted, self._on_done = transport, holder, is_wanted, on_done
+    def __init__(self, transport: QueueTransport, holder: Holder, owner: Owner) -> None:
+        self._transport, self._holder, self._owner = transport, holder, owner
         self._waiting: deque[tuple[Slice, bytes]] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
@@ -94,12 +99,12 @@ class Results:
                     continue
                 log.error("the result of %s cannot be sent: %s", held.head.id, error)
             self._waiting.popleft()
-            self._on_done(held)
+            self._owner.drop(held)
 
     async def _offer(self, held: Slice, frame: bytes) -> None:
         """Say where a result can be fetched until it was, or nobody wants it."""
         try:
-            offer = held.offer = await self._holder.offer(frame, on_fetched=lambda: self._on_done(held))
+            offer = held.offer = await self._holder.offer(frame, on_fetched=lambda: self._owner.drop(held))
         except QueueError as error:
             log.error("a result of %d bytes cannot be sent: %s", len(frame), error)
             self.send(held, failure(held.head, _unsent(error)))
@@ -111,12 +116,12 @@ class Results:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    while self._is_wanted(held) and not gone.is_set():
+                    while self._owner.is_wanted(held) and not gone.is_set():
                         await self._tell(held.head.reply, told, gone)
         finally:
             del self._offered[held.number]
             self._holder.withdraw(offer)
-        self._on_done(held)
+        self._owner.drop(held)
 
     async def _tell(self, reply: str, offer: bytes, gone: asyncio.Event) -> None:
         try:
