@@ -301,8 +301,8 @@ class Settings(BaseSettings):
     )
     machine_profile: str | None = _advanced(
         None,
-        "Clients ask for this worker or server by this machine profile, such as `l4-spot`, in `gpu`. Unset, a worker "
-        "takes what asks for none, and a server goes by `SIE_GPU_TYPE`.",
+        "Clients ask for this worker or server by this machine profile, such as `l4-spot`, in `gpu`. Unset, a server "
+        "goes by `SIE_GPU_TYPE`, and a worker by `SIE_POOL`, unless that is the default one.",
         pattern=_PROFILE,
     )
     gpu_count: int | None = _advanced(

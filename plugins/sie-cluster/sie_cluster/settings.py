@@ -24,6 +24,9 @@ from sie_core.settings import (
 _NOT_OF_THE_BROKER = frozenset({"nats_url", "nats_config_trusted_producers"})
 """Fields named `nats_…` that are no options of a queue transport."""
 
+POOL_OF_ALL = "_default"
+"""The queue pool of models that name none."""
+
 _cluster, _config_service = partial(setting, "cluster"), partial(setting, "config service")
 
 
@@ -229,6 +232,12 @@ class ClusterSettings(Settings):
         named = {name.removeprefix("nats_"): getattr(self, name) for name in names}
         plain = {k: v.get_secret_value() if isinstance(v, SecretStr) else v for k, v in named.items()}
         return {name: str(value) for name, value in plain.items() if value is not None}
+
+    @property
+    def own_profile(self) -> str | None:
+        """The machine profile of a worker: its own, or its queue pool's name; None in the pool that all share."""
+        profile = self.machine_profile or (None if self.pool == POOL_OF_ALL else self.pool)
+        return None if profile is None else profile.lower()
 
     @field_validator("nats_replicas", mode="before")
     @classmethod

@@ -20,7 +20,7 @@ def most_cost(settings: ClusterSettings) -> int:
 
 def own_report(settings: ClusterSettings, worker: str) -> WorkerReport:
     """Say what never changes."""
-    profile = (settings.machine_profile or ANY_PROFILE).lower()
+    profile = settings.own_profile or ANY_PROFILE
     beat_s = settings.health_publish_interval_ms / 1000
     return WorkerReport(worker, settings.pool, settings.bundle, profile=profile, beat_s=beat_s)
 

@@ -193,7 +193,7 @@ def _watched(settings: ClusterSettings, engine: Engine, configs: Configs, intake
         lambda: max(
             intake.in_flight / settings.max_concurrent_requests, engine.pipeline.queued_cost / _most_cost(settings)
         ),
-        settings.machine_profile,
+        settings.own_profile,
         lambda: configs.state.hash,
         lambda: intake.worker,
     )
