@@ -193,6 +193,8 @@ class Reading:
     """The number of its last message; before the first, one less than the number that will have."""
     records: tuple[Record, ...]
     """In the order of their numbers."""
+    made: str = ""
+    """Of the journal: another text where a journal of the same name was lost and made anew."""
 
 
 class Journal(Protocol):
@@ -218,8 +220,7 @@ class Journal(Protocol):
     async def read(self, after: int = 0) -> Reading:
         """Return the last message of each key that has one beyond number `after`.
 
-        It is the state of one moment, at or after the call. Its `last` is below `after` where the journal was lost and
-        made anew.
+        It is the state of one moment, at or after the call. If the journal was made anew, `last` may be below `after`.
 
         Raises:
             QueueError: `TOO_LARGE`: the broker does not give so much in one answer. `UNAVAILABLE`: it did not answer.

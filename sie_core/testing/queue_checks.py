@@ -332,7 +332,7 @@ async def a_journal_keeps_an_order(connect: Connect) -> None:
             await queue.here.journal(f"{queue.name}_log", make=False)
         journal = await queue.here.journal(f"{queue.name}_log")
         other = await queue.there.journal(f"{queue.name}_log")
-        assert await other.read() == Reading(0, ())
+        assert ((first := await other.read()).last, first.records) == (0, ())
         assert await journal.append("a.one", b"1", after=0) == 1
         async with refused("CONFLICT"):  # another key of the same journal
             await other.append("b.two", b"2", after=0)
@@ -350,10 +350,12 @@ async def a_journal_keeps_an_order(connect: Connect) -> None:
         assert [each.sequence for each in found] == [2, *range(303, 604)]
         assert (found[-1].key, found[-1].payload) == ("a.one", b"")
         assert (found[1].key, found[1].payload) == ("d.2", b"302")
-        assert await other.read(601) == Reading(603, found[-2:])
-        assert await other.read(603) == await other.read(700) == Reading(603, ())
+        assert await other.read(601) == Reading(603, found[-2:], first.made)
+        assert await other.read(603) == await other.read(700) == Reading(603, (), first.made)
         late = await queue.here.journal(f"{queue.name}_late", first=100)
-        assert await (await queue.there.journal(f"{queue.name}_late", first=7)).read() == Reading(99, ())
+        again = await (await queue.there.journal(f"{queue.name}_late", first=7)).read()
+        assert (again.last, again.records) == (99, ())
+        assert again.made != first.made, "two journals are not told apart"
         assert await late.append("a", b"", after=99) == 100
 
 

@@ -74,12 +74,12 @@ class Told(list[Change]):
 Start = Callable[..., ConfigService]
 
 
-def log_on(store: ObjectStore | None) -> ConfigLog | None:
+def log_on(store: ObjectStore) -> ConfigLog:
     """The log of a service without a broker."""
-    return None if store is None else ObjectLog(BackupStore(store))
+    return ObjectLog(BackupStore(store))
 
 
-def service_on(log: ConfigLog | None, **options: Any) -> ConfigService:
+def service_on(log: ConfigLog, **options: Any) -> ConfigService:
     """A service that has read nothing yet."""
     return ConfigService(base(SHIPPED), placement(), log, **{"name": "one", **options})
 
@@ -94,7 +94,7 @@ def start(store: FolderStore) -> Iterator[Start]:
     """Start services that end with the test: `start(publish=…)`."""
     with ExitStack() as services:
 
-        def run(on: ObjectStore | ObjectLog | None = store, **options: Any) -> ConfigService:
+        def run(on: ObjectStore | ObjectLog = store, **options: Any) -> ConfigService:
             made = service_on(on if isinstance(on, ObjectLog) else log_on(on), **options)
             made.read_on()
             services.callback(made.stop)

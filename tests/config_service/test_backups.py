@@ -45,7 +45,7 @@ def epoch_of(store: FolderStore) -> int:
 
 
 def test_of_two_services_the_later_backup_stays(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
-    first, second, third = states(start)
+    first, _, third = states(start)
     store = FolderStore(tmp_path_factory.mktemp("backup"), durable=False)
     with kept(store, first) as one, kept(store, third) as other:
         one.changed()
@@ -53,12 +53,59 @@ def test_of_two_services_the_later_backup_stays(start: Start, tmp_path_factory: 
         other.changed()
         until(lambda: other.epoch == 3, "no backup")
     assert epoch_of(store) == 3
-    with kept(store, second) as late:
-        late.changed()
-        until(lambda: late.problem is not None, "an older state is written")
-        assert "of epoch 3" in str(late.problem)
-    assert epoch_of(store) == 3
     assert ObjectLog(BackupStore(store)).read().last == 3
+
+
+def test_a_backup_that_holds_more_than_the_log_is_left_as_it_is_and_told(
+    start: Start, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backups_module, "AGAIN_S", 0.01)
+    monkeypatch.setattr(backups_module, "BEHIND_S", 0.2)
+    first, second, third = states(start)
+    other = start(FolderStore(tmp_path_factory.mktemp("other"), durable=False))
+    for number in range(5):
+        other.create(post(f"org/other{number}"))
+    store = FolderStore(tmp_path_factory.mktemp("backup"), durable=False)
+    newest = [third]
+    keeper = BackupKeeper(BackupStore(store), lambda: newest[0])
+    keeper.start()
+    try:
+        keeper.changed()
+        until(lambda: keeper.epoch == 3, "no backup")
+        for lost in (first, second, other.state):  # the broker was put back; others wrote into it since
+            newest[0] = lost
+            keeper.changed()
+            until(lambda: keeper.problem is not None, "nobody tells")
+            assert "of epoch 3" in str(keeper.problem)
+            assert epoch_of(store) == 3
+            newest[0] = third
+            keeper.changed()
+            keeper.problem = None
+    finally:
+        keeper.stop()
+
+
+def test_what_changed_last_is_kept_at_the_end(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
+    first, second, third = states(start)
+    store = FolderStore(tmp_path_factory.mktemp("backup"), durable=False)
+    newest = [first]
+
+    class Slow(FolderStore):
+        def replace(self, key: str, data: bytes, version: str) -> str:
+            newest[0] = third
+            keeper.changed()
+            return super().replace(key, data, version)
+
+    keeper = BackupKeeper(BackupStore(Slow(tmp_path_factory.mktemp("slow"), durable=False)), lambda: newest[0])
+    keeper.start()
+    keeper.changed()
+    until(lambda: keeper.epoch == 1, "no backup")
+    newest[0] = second
+    keeper.changed()
+    keeper.stop()
+    assert keeper.epoch in (2, 3)
+    keeper = BackupKeeper(BackupStore(store), lambda: third)
+    keeper.stop()  # one that was never started ends
 
 
 def test_a_store_that_fails_is_tried_again(
@@ -89,3 +136,5 @@ def test_a_start_without_restore_begins_with_nothing_above_the_epoch(store: Fold
     assert (empty.state.models, empty.state.epoch) == ({}, 1)
     assert empty.create(post("org/b")).body["epoch"] == 2
     assert list(start().state.models) == ["org/b"]
+    (aside,) = (each.key for each in store.list("") if each.key != "configs.json")
+    assert b"org/a" in store.read(aside)

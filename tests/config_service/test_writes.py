@@ -145,14 +145,6 @@ def test_a_delete_removes_what_was_written_and_the_base_counts_again(start: Star
     assert service.registry.resolve("org/shipped").bundle == "fast"
 
 
-def test_without_a_store_nothing_can_be_written(start: Start) -> None:
-    service = start(None)
-    assert service.ready
-    assert error_of(lambda: service.create(post("org/a"))) == "config_store_required"
-    assert error_of(lambda: service.delete("org/a")) == "config_store_required"
-    assert list(exported(service)) == ["org/shipped"]
-
-
 @pytest.mark.parametrize(
     ("body", "error"),
     [

@@ -17,9 +17,12 @@ from sie_cluster.config_service.api.context import ConfigApi
 from sie_cluster.config_service.api.tokens import Tokens
 from sie_cluster.config_service.metrics import ConfigMetrics
 from sie_cluster.config_service.service import ConfigService
+from sie_cluster.config_service.store.backups import BackupStore
+from sie_cluster.config_service.store.logs import ObjectLog
 
 from sie_core.api import Gate
 from sie_core.catalog.configs.snapshot import make_catalog
+from sie_core.folder_store import FolderStore
 from tests.config_service.api.serving import placement
 from tests.config_service.program.conftest import TOKENS, config_server
 
@@ -62,14 +65,15 @@ def state(url: str) -> tuple[int, int]:
         return client.get("/epoch").json()["epoch"], client.get("/models/acme/encoder").status_code
 
 
-async def test_every_route_has_a_request_and_its_answer() -> None:
+async def test_every_route_has_a_request_and_its_answer(tmp_path: Path) -> None:
     rows = [line.split("|")[1] for line in PAGE.partition("### Add a model")[0].splitlines() if line.startswith("| `")]
     routes = [route for row in rows for route in re.findall(r"`(\w+) (/[^`]+)`", row)]
     asked = [snippet for snippet, _ in PAIRS]
     for method, path in routes:
         pattern = rf"/v1/configs{re.sub(r'{[^}]*}', r'[^/ ].*', path)}[\s\\]"
         assert any(re.search(pattern, each) and called(each) == method for each in asked), f"{method} {path}"
-    service = ConfigService(make_catalog(1, []), placement(), None, name="nobody")
+    log = ObjectLog(BackupStore(FolderStore(tmp_path)))
+    service = ConfigService(make_catalog(1, []), placement(), log, name="nobody")
     api = ConfigApi(service, Tokens(production=False), Gate(1), ConfigMetrics())
     there = {
         (method, re.sub(r"{.*}", "{id}", route.path.removeprefix(PREFIX)))

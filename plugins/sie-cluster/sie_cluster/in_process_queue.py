@@ -11,6 +11,7 @@ import itertools
 import logging
 import re
 import secrets
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -307,7 +308,7 @@ class _Store(KeyValue):
 class _Journal(Journal):
     def __init__(self, first: int) -> None:
         self._records: dict[str, Record] = {}
-        self._last = first - 1
+        self._last, self._made = first - 1, uuid.uuid4().hex
 
     async def append(self, key: str, payload: bytes, *, after: int) -> int:
         checked_key(key)
@@ -321,7 +322,8 @@ class _Journal(Journal):
         return self._last
 
     async def read(self, after: int = 0) -> Reading:
-        return Reading(self._last, tuple(each for each in self._records.values() if each.sequence > after))
+        beyond = tuple(each for each in self._records.values() if each.sequence > after)
+        return Reading(self._last, beyond, self._made)
 
 
 class InProcessTransport(QueueTransport):

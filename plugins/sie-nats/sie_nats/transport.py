@@ -244,7 +244,10 @@ class JetStreamTransport(QueueTransport):
             if not make:
                 raise QueueError("NOT_FOUND", f"There is no journal {name!r}.") from None
             config = journal_config(name, self._options.storage, self._options.replicas, first)
-            await self._connection.ask(f"STREAM.CREATE.{name}", config)
+            try:
+                await self._connection.ask(f"STREAM.CREATE.{name}", config)
+            except QueueError:
+                await self._connection.ask(f"STREAM.INFO.{name}")  # another was first, with another first number
         if make:
             await self._add_copies(name)
         return JetStreamJournal(self._connection, name)

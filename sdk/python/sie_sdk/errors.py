@@ -44,7 +44,6 @@ ERRORS: Final = _table(
     ErrorSpec("BUNDLE_CONFLICT", 409, False, None, "The bundle asked for does not serve the model.", "Ask for one of `compatible_bundles`, or for none."),
     ErrorSpec("CONTENT_CONFLICT", 409, False, None, "The model has these profiles or fields already, with other content.", "Leave out what `conflicting_profiles` and `conflicting_fields` name, or replace the config by PUT."),
     ErrorSpec("TOO_MANY_POOLS", 409, False, None, "The cluster keeps no more resource pools.", "Delete a pool that is not needed."),
-    ErrorSpec("CONFIG_STORE_REQUIRED", 409, False, None, "The config service keeps nothing, so nothing can be changed.", "Set `SIE_CONFIG_STORE_DIR` for it."),
     ErrorSpec("PAYLOAD_TOO_LARGE", 413, False, None, "The request body exceeds the server's limit.", "Send fewer items per request."),
     ErrorSpec("REPLY_TOO_LARGE", 413, False, None, "The reply would exceed the server's limit.", "Send fewer items per request, ask for msgpack or a smaller dtype."),
     ErrorSpec("UNSUPPORTED_MEDIA_TYPE", 415, False, None, "The body's content type is not understood.", "Send application/msgpack or application/json."),

@@ -77,7 +77,6 @@ class Publisher:
                 if self._again:  # a broker that was started again may have lost what it held
                     self._again, served = False, None
                     self._declared.clear()
-                    service.reopen()
                     self.heard.set()
                 await self._declare(self._pool, transport)
                 if service.registry is not served:

@@ -38,13 +38,19 @@ def not_read(name: str, problem: str) -> InferenceError:
     return refusal("CONFIG_STORE_UNAVAILABLE", "config_store_unavailable", told)
 
 
-def store_required() -> InferenceError:
-    """Make the error of a write to a service without a store."""
-    told = "This config service keeps nothing, so nothing can be changed: set SIE_CONFIG_STORE_DIR for it."
-    return refusal("CONFIG_STORE_REQUIRED", "config_store_required", told)
-
-
 def store_failed() -> InferenceError:
     """Make the error of a write that the store did not answer for."""
     told = "The config store failed; whether the write counts is open. Send it again, with the same key."
     return refusal("CONFIG_STORE_UNAVAILABLE", "config_store_unavailable", told)
+
+
+def not_kept(why: str) -> InferenceError:
+    """Make the error of a write that surely does not count."""
+    told = f"The config store did not take the write: {why}. Nothing changed; send it again."
+    return refusal("CONFIG_STORE_UNAVAILABLE", "config_store_unavailable", told)
+
+
+def too_large(model_id: str, size: int) -> InferenceError:
+    """Make the error of a config that fits into no message of the broker."""
+    told = f"The config of {model_id} takes {size} bytes, compressed, and the broker carries no message of that size."
+    return refusal("PAYLOAD_TOO_LARGE", "payload_too_large", told)

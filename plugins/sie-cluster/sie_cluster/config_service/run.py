@@ -55,8 +55,8 @@ MOST_BODIES = 64
 """How many of the largest bodies the requests in flight may hold together."""
 STOP_S = 3.0
 """How long the end waits for the store, after requests in flight had their time."""
-READ_S = 5.0
-"""Between two looks for what other services wrote, where nothing is heard of it."""
+READ_S, ALONE_S = 5.0, 30.0
+"""Between two looks for what other services wrote, where nothing is heard of it; and without a broker."""
 AGAIN_S = 1.0
 """Between two attempts to read the log, before the first that succeeds."""
 
@@ -222,7 +222,7 @@ async def _run(api: ConfigApi, base: _Base, keeper: BackupKeeper | None, on_read
     service, publisher = api.service, api.publisher
     heard = asyncio.Event() if publisher is None else publisher.heard
     work = [base.watch_models(service).run(), base.watch_bundles(service, api.metrics).run()]
-    work.append(_read(service, heard, on_ready))
+    work.append(_read(service, heard, ALONE_S if publisher is None else READ_S, on_ready))
     if publisher is not None:
         work.append(publisher.run(service))
     if keeper is not None:
@@ -237,7 +237,7 @@ async def _run(api: ConfigApi, base: _Base, keeper: BackupKeeper | None, on_read
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _read(service: ConfigService, heard: asyncio.Event, on_ready: Callable[[], None]) -> None:
+async def _read(service: ConfigService, heard: asyncio.Event, every_s: float, on_ready: Callable[[], None]) -> None:
     """Read what others write, when something is heard of it and every so often.
 
     Raises:
@@ -250,7 +250,8 @@ async def _read(service: ConfigService, heard: asyncio.Event, on_ready: Callable
             await on_thread("sie-config-read", service.read_on)
         except (QueueError, ObjectStoreError, StoreDamaged) as error:
             if not began and (isinstance(error, StoreDamaged) or error.failure not in ("UNAVAILABLE", "CONFLICT")):
-                raise ServiceEnded(f"SIE_CONFIG_STORE_DIR: {error}") from error
+                where = "the broker" if isinstance(error, QueueError) else "SIE_CONFIG_STORE_DIR"
+                raise ServiceEnded(f"{where}: {error}") from error
             if str(error) != told:
                 log.warning("what others wrote cannot be read: %s", error)
             told = str(error)
@@ -260,7 +261,7 @@ async def _read(service: ConfigService, heard: asyncio.Event, on_ready: Callable
                 began = True
                 on_ready()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(READ_S if began else AGAIN_S):
+            async with asyncio.timeout(every_s if began else AGAIN_S):
                 await heard.wait()
 
 

@@ -12,11 +12,11 @@ from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.registry import Registry
 
 from sie_cluster.config_service.held import Held, Source, hold
-from sie_cluster.config_service.refusals import not_read, store_failed, store_required
+from sie_cluster.config_service.refusals import not_kept, not_read, store_failed, too_large
 from sie_cluster.config_service.results import Answer
 from sie_cluster.config_service.store.backups import BackupStore
 from sie_cluster.config_service.store.logs import ConfigLog
-from sie_cluster.config_service.store.records import Backup, StoreDamaged, Write, key_of, pack
+from sie_cluster.config_service.store.records import StoreDamaged, Write, key_of, pack
 from sie_cluster.config_service.store.restoring import restore
 from sie_cluster.config_service.store.state import State
 from sie_cluster.config_service.telling import Exports, Publish, change_of, tell
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 WRITE_S = 8.0
 """For how long a write is tried again while others are first, or the broker elects a leader."""
+LATE_S = 15.0
+"""After so long without a reading, others should be asked: several services may run, and this one is cut off."""
 PAUSE_S = 0.1
 """Between two of these attempts, where the log failed."""
 
@@ -44,7 +46,7 @@ class ConfigService:
     Args:
         base: What is served where nothing was written.
         placement: Says which bundles serve a model.
-        log: Keeps what is written; None refuses writes.
+        log: Keeps what is written.
         name: Of this process, for answers.
         backups: What an empty log is restored from; None restores nothing.
         restore: False begins an empty log with nothing, above the epoch of the backup.
@@ -58,7 +60,7 @@ class ConfigService:
         self,
         base: Catalog,
         placement: Placement,
-        log: ConfigLog | None,
+        log: ConfigLog,
         *,
         name: str,
         backups: BackupStore | None = None,
@@ -75,14 +77,27 @@ class ConfigService:
         self._stopping = threading.Event()
         self._exports = Exports()
         self._held = hold(base, State(), placement)
-        self._opened = log is None
-        self.problem: str | None = None if log is None else "the config store was not read yet"
-        """Why nothing is answered, for the operator; None where all is well."""
+        self._opened, self._made = False, ""
+        self._read_at = time.monotonic()
+        self._problem: str | None = "the config store was not read yet"
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is answered, for the operator; None where all is well: everything in the log was read once."""
+        if self._problem is None and self.state.restoring:
+            return "a restore of the config store is not complete: run `sie config restore` with the backup"
+        return self._problem
 
     @property
     def ready(self) -> bool:
-        """Whether it may be read and written: everything in the log was read once."""
+        """Whether it may be read and written."""
         return self.problem is None
+
+    @property
+    def late(self) -> str | None:
+        """Why other services should be asked: what they write was not read for long; None where all is well."""
+        age_s = time.monotonic() - self._read_at
+        return None if self._backups is None or age_s < LATE_S else f"the config store was last read {age_s:.0f} s ago"
 
     @property
     def state(self) -> State:
@@ -103,32 +118,22 @@ class ConfigService:
         """End; a write that is being done is waited for, and not tried again."""
         self._stopping.set()
         with self._writing:
-            self.problem = "the service has stopped"
-
-    def reopen(self) -> None:
-        """Open the log again before the next reading: its broker may have lost what it held."""
-        self._opened = False
+            self._problem = "the service has stopped"
 
     def read_on(self) -> None:
-        """Read what others wrote; the first time, open the log and restore it where it is empty.
+        """Read what others wrote; the first time, or after it was lost, open the log and restore it where it is empty.
 
         Raises:
             QueueError: The log failed.
             ObjectStoreError: The same of a store.
             StoreDamaged: The log or the backup cannot be read.
         """
-        if self._log is None:
-            return
         with self._writing:
             try:
-                self._catch_up(self._log)
-                self.problem = "a restore of the config store is not complete" if self.state.restoring else None
-            except StoreDamaged as error:
-                self.problem = str(error)
-                raise
+                self._catch_up()
             except (QueueError, ObjectStoreError) as error:
-                if not self.ready:
-                    self.problem = str(error)
+                if self._problem is not None:
+                    self._problem = str(error)
                 raise
 
     def check_ready(self) -> None:
@@ -137,8 +142,8 @@ class ConfigService:
         Raises:
             InferenceError: `CONFIG_STORE_UNAVAILABLE`.
         """
-        if self.problem is not None:
-            raise not_read(self._name, self.problem)
+        if (problem := self.problem) is not None:
+            raise not_read(self._name, problem)
 
     def rebase(self, base: Catalog | None = None, placement: Placement | None = None) -> None:
         """Serve another base or by other bundles from now on; None leaves it as it is.
@@ -182,36 +187,38 @@ class ConfigService:
         return self._write(request, lambda held: plan_delete(held, self._placement, model_id))
 
     def _write(self, request: WriteRequest, plan_of: Callable[[Held], Plan]) -> Answer:
-        if self._log is None:
-            raise store_required()
-        with self._writing:
+        until = time.monotonic() + WRITE_S
+        if not self._writing.acquire(timeout=WRITE_S):
+            raise not_kept("other writes wait for it")
+        try:
             self.check_ready()
             attempts: dict[int, Plan] = {}
-            write_id, until = uuid.uuid4().hex, time.monotonic() + WRITE_S
+            write_id, unanswered = uuid.uuid4().hex, False
             while True:
                 try:
-                    return self._attempt(self._log, request, plan_of, write_id, attempts)
+                    return self._attempt(request, plan_of, write_id, attempts)
                 except (QueueError, ObjectStoreError) as error:
                     failed = error
                 except StoreDamaged as error:
-                    self.problem = str(error)
-                    raise not_read(self._name, self.problem) from error
+                    raise not_read(self._name, str(error)) from error
+                unanswered = unanswered or failed.failure == "UNAVAILABLE"
                 if failed.failure not in ("CONFLICT", "UNAVAILABLE") or time.monotonic() >= until:
                     log.error("a write was not kept: %s", failed)
-                    raise store_failed() from failed
+                    raise (store_failed() if unanswered and attempts else not_kept(str(failed))) from failed
                 if failed.failure == "UNAVAILABLE" and self._stopping.wait(PAUSE_S):
                     raise store_failed() from failed
+        finally:
+            self._writing.release()
 
     def _attempt(
-        self,
-        onto: ConfigLog,
-        request: WriteRequest,
-        plan_of: Callable[[Held], Plan],
-        write_id: str,
-        attempts: dict[int, Plan],
+        self, request: WriteRequest, plan_of: Callable[[Held], Plan], write_id: str, attempts: dict[int, Plan]
     ) -> Answer:
-        """Write upon what is in the log now, unless an earlier attempt is there, whose answer was lost."""
-        self._catch_up(onto)
+        """Write upon what is in the log now, unless an earlier attempt is there, whose answer was lost.
+
+        Where another service wrote the same model meanwhile, that attempt is not seen, and the write is made again.
+        """
+        self._catch_up()
+        self.check_ready()
         held = self._held
         for epoch, plan in attempts.items():
             kept = held.state.writes.get(plan.model_id)
@@ -228,9 +235,15 @@ class ConfigService:
             return answer
         answers = held.state.answers_with(plan.model_id, request.kept(answer, now))
         write = Write.model_construct(id=write_id, model_id=plan.model_id, model=plan.model, answers=answers)
+        packed = pack(write)
         self._step("validated")
         attempts[epoch] = plan
-        onto.append(key_of(plan.model_id), pack(write), after=held.epoch)
+        try:
+            self._log.append(key_of(plan.model_id), packed, after=held.epoch)
+        except QueueError as error:
+            if error.failure == "TOO_LARGE":
+                raise too_large(plan.model_id, len(packed)) from error
+            raise
         self._step("stored")
         self._held = held.after(held.state.written(epoch, write), plan.model_id, self._placement)
         self._step("registered")
@@ -242,18 +255,29 @@ class ConfigService:
         self._step("published")
         return answer if warning is None else Answer(answer.status, {**answer.body, "warnings": [warning]})
 
-    def _catch_up(self, onto: ConfigLog) -> None:
-        """Take what others wrote since."""
-        if not self._opened:
-            self._open(onto)
-            return
-        before, self._opened = self._held, False
-        reading = onto.read(before.epoch)
-        if reading.last < before.epoch:
-            raise QueueError("UNAVAILABLE", f"The log has lost what came after {reading.last}; it is opened again.")
-        self._opened = True
+    def _catch_up(self) -> None:
+        """Take what others wrote since; a log that is not the one that was read is opened again."""
+        try:
+            if not (self._opened and self._read()):
+                self._open()
+        except StoreDamaged as error:
+            self._problem = str(error)
+            raise
+        self._read_at, self._problem = time.monotonic(), None
+
+    def _read(self) -> bool:
+        """Read on; False where the log was lost."""
+        before = self._held
+        try:
+            reading = self._log.read(before.epoch)
+        except QueueError as error:
+            if error.failure == "NOT_FOUND":
+                return False
+            raise
+        if reading.last < before.epoch or reading.made != self._made:
+            return False
         if not reading.records:
-            return
+            return True
         state = before.state.after(reading)
         changed = [id_ for id_, epoch in state.epochs.items() if epoch > before.epoch]
         if len(changed) == 1 and state.epochs[changed[0]] == state.epoch:
@@ -261,43 +285,44 @@ class ConfigService:
         else:
             self._held = hold(self._base, state, self._placement, before)
         self._changed()
+        return True
 
-    def _open(self, onto: ConfigLog) -> None:
-        """Open the log and read all of it; one that is empty takes what the backup holds."""
-        backup = self._backup(onto)
-        reading = onto.read()
-        state = State().after(reading)
-        if backup is not None and self._restore and (state.restoring or not reading.records):
-            state = restore(onto, backup)
-            log.info("%d models were restored from the backup of epoch %d", len(state.models), backup.epoch)
+    def _open(self) -> None:
+        """Open the log and read all of it; one that is not there, empty or half restored takes what is known of it."""
+        self._opened = False
+        try:
+            self._log.open(first=None)
+            reading = self._log.read()
+            state = State().after(reading)
+        except QueueError as error:
+            if error.failure != "NOT_FOUND":
+                raise
+            reading, state = None, State()
+        if reading is None or not reading.records or state.restoring:
+            state = self._fill()
+            reading = self._log.read(state.epoch)
         self._held = hold(self._base, state, self._placement, self._held)
-        self._opened = True
+        self._made, self._opened = reading.made, not state.restoring
         log.info("%s has read the config store: epoch %d, %d models", self._name, state.epoch, len(state.models))
         self._changed()
         # Whoever wrote last may have ended before it told of it.
         if not state.restoring and (change := change_of(self._held)) is not None:
             tell(self._publish, change)
 
-    def _backup(self, onto: ConfigLog) -> Backup | None:
-        """Open the log and return the backup; a log that is there needs none."""
-        if self._backups is None:
-            onto.open(first=1)
-            return None
-        try:
-            backup = self._backups.read()
-        except StoreDamaged as error:
-            if self._restore:
-                raise
-            log.warning("the backup of the model configs is left aside: %s", error)
-            backup = None
-        except ObjectStoreError as error:
-            if error.failure != "UNAVAILABLE":
-                raise
-            try:
-                onto.open(first=None)
-            except QueueError as missing:
-                raise error if missing.failure == "NOT_FOUND" else missing from error
-            log.warning("the backup of the model configs cannot be read: %s", error)
-            return None
-        onto.open(first=1 if backup is None else backup.epoch + 1)
-        return backup
+    def _fill(self) -> State:
+        """Put the newest of what this service holds and of the backup into the log, above its epoch."""
+        known = [self.state.backup()] if self.state.epoch else []
+        if self._backups is not None and self._restore:
+            found = self._backups.read()
+            known += [] if found is None else [found]
+        first = 1 + max((each.epoch for each in known), default=0)
+        if self._backups is not None and not self._restore:
+            first = max(first, 1 + self._backups.set_aside())
+        self._log.open(first=first)
+        source = max(known, key=lambda each: each.epoch, default=None)
+        if source is None and self._restore:
+            return State().after(self._log.read())
+        state = restore(self._log, source)
+        if source is not None:
+            log.info("%d models were restored from epoch %d", len(state.models), source.epoch)
+        return state

@@ -7,13 +7,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
 from sie_cluster.config_service.store.backups import BackupStore
-from sie_cluster.config_service.store.records import Backup, Entry, StoreDamaged, Write, unpack
+from sie_cluster.config_service.store.records import Backup, Entry, Write, unpack
 from sie_cluster.config_service.store.state import reading_of
 from sie_cluster.queue.subjects import JOURNAL
 from sie_core.contracts import Journal, ObjectStoreError, QueueError, QueueTransport, Reading
 
-ANSWER_S: Final = 10.0
-"""How long the event loop may take for one call of the broker, beyond the transport's own bounds."""
+ANSWER_S: Final = 6.0
+"""How long one call of the broker may take; the transport's own bounds are shorter."""
 
 T = TypeVar("T")
 
@@ -97,21 +97,18 @@ class ObjectLog:
 
     def __init__(self, backups: BackupStore, *, restore: bool = True) -> None:
         self._backups, self._restore, self._last = backups, restore, Backup(epoch=0)
+        self._first = 1
 
     def open(self, first: int | None) -> None:
         """Begin with what is there; where that is not wanted, with nothing, at its epoch."""
-        if self._restore:
-            return
-        try:
-            last = self._backups.read()
-        except StoreDamaged:
-            last = None
-        self._backups.write(Backup(epoch=0 if last is None else last.epoch))
-        self._restore = True
+        self._first = first or 1
+        if not self._restore:
+            self._backups.set_aside()
+            self._restore = True
 
     def read(self, after: int = 0) -> Reading:
         """Read the object."""
-        self._last = self._backups.read() or Backup(epoch=0)
+        self._last = self._backups.read() or Backup(epoch=self._first - 1)
         return reading_of(self._last, after)
 
     def append(self, key: str, payload: bytes, *, after: int) -> int:

@@ -29,7 +29,7 @@ def read_old_form(store: ObjectStore) -> Backup | None:
         models, epochs = _replayed(store, head)
         entries = [_entry(id_, model, epochs[id_]) for id_, model in models.items()]
         found = Backup(epoch=head.get("epoch", 0), entries=sorted(entries, key=lambda each: each.epoch))
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _damaged(store, f"{type(error).__name__}: {error}") from None
     log.info(
         "%s holds %d models in the form of an earlier release, of epoch %d: they are taken over. No service of that "

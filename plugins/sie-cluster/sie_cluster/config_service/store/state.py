@@ -11,6 +11,7 @@ from sie_cluster.config_service.store.records import (
     Entry,
     KeptAnswer,
     Restore,
+    StoreDamaged,
     StoredModel,
     Write,
     key_of,
@@ -40,15 +41,25 @@ class State:
     restoring: bool = False
     """Whether models of a backup may be missing yet."""
 
-    def after(self, reading: Reading) -> State:
+    def after(self, reading: Reading, damaged: list[str] | None = None) -> State:
         """Return this with what a log holds beyond it.
 
+        Args:
+            reading: It.
+            damaged: Takes the keys of records that cannot be read.
+
         Raises:
-            StoreDamaged: A record cannot be read.
+            StoreDamaged: A record cannot be read, and `damaged` is None.
         """
         restoring, entries = self.restoring, []
         for record in reading.records:
-            read = unpack(record.key, record.payload)
+            try:
+                read = unpack(record.key, record.payload)
+            except StoreDamaged:
+                if damaged is None:
+                    raise
+                damaged.append(record.key)
+                continue
             if isinstance(read, Restore):
                 restoring = read.pending
             else:
@@ -58,6 +69,17 @@ class State:
     def written(self, epoch: int, write: Write) -> State:
         """Return this after one more write."""
         return self._with(epoch, [Entry.model_construct(epoch=epoch, write=write)], self.restoring)
+
+    def follows(self, backup: Backup) -> bool:
+        """Whether this holds every write of a backup, or a later one of the same model."""
+        for entry in backup.entries:
+            id_ = entry.write.model_id
+            if id_ not in self.writes:
+                if entry.write.model is not None:
+                    return False
+            elif self.writes[id_].id != entry.write.id and self.epochs[id_] <= backup.epoch:
+                return False
+        return self.epoch >= backup.epoch
 
     def answer(self, key: str, now: float) -> KeptAnswer | None:
         """Return the answer that is kept under an idempotency key; `now` in seconds since 1970."""
