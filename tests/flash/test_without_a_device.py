@@ -19,7 +19,8 @@ from sie_flash.runners import TorchVarlenRunner, VarlenLoopRunner
 from sie_pytorch.forward import RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.packed import PackedRunner
 from sie_pytorch.forward.transfers import Transfers
-from sie_pytorch.heads.pooling import POOLERS, find_spans, pool
+from sie_pytorch.heads.pooling import POOLERS, pool
+from sie_text.heads import find_spans
 from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode
 

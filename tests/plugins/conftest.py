@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.conftest import made_once
 from tests.plugins.outside import DATA, SIE, environment, pip, run
+
+LIBRARY = Path(__file__).parents[2] / ".envs/onnxruntime"
+NEEDS = ("onnxruntime==1.32.0", "onnx==1.23.2", "ml-dtypes==0.6.0")
+
+
+@pytest.fixture(scope="session")
+def onnx_runtime() -> Path:
+    """The folder of ONNX Runtime, installed once beside the environment, which does without it."""
+    LIBRARY.parent.mkdir(exist_ok=True)
+    with FileLock(f"{LIBRARY}.lock", timeout=300):
+        if not (LIBRARY / "onnxruntime").is_dir():
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", LIBRARY, *NEEDS]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+            if done.returncode:
+                pytest.skip(f"ONNX Runtime cannot be installed here: {done.stderr.strip().splitlines()[-1]}")
+    return LIBRARY
 
 
 @pytest.fixture(scope="session")

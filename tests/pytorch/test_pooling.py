@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from sie_pytorch.heads.pooling import POOLERS, find_spans, last_others
+from sie_pytorch.heads.pooling import POOLERS
+from sie_text.heads import find_spans, last_others
 
 
 @pytest.mark.parametrize("mode", sorted(POOLERS))

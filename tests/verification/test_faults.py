@@ -11,19 +11,18 @@ import torch
 from PIL import Image
 from sie_gliner import adapter as gliner
 from sie_gliner.answers import reading
-from sie_pytorch.families.pairs import heads as pairs
-from sie_pytorch.families.pairs.heads import _Odds
 from sie_pytorch.families.vision import images
 from sie_pytorch.families.vision.adapter import VisionEncoder
 from sie_pytorch.families.vision.images import Decoder
 from sie_pytorch.heads.composed.encoder import TextEncoder
-from sie_pytorch.heads.logits.classification import ClassificationHead
 from sie_pytorch.heads.sparse.splade import SpladeHead
 from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.dense import DenseHead
 from sie_pytorch.heads.vectors.multivector import MultivectorHead
 from sie_pytorch.heads.vectors.steps import UnitLengthStep
 from sie_text import prompts
+from sie_text.heads import ClassificationHead, Odds
+from sie_text.heads.logits import pairs
 from sie_text.labels import Labels
 from sie_text.pairs import PairPreparation
 from sie_text.static.encoder import StaticEncoder
@@ -41,7 +40,7 @@ right: dict[str, Callable[..., Any]] = {
     "finish": TextEncoder.finish,
     "classify": pairs.classify,
     "name": ClassificationHead._classes,
-    "odds": _Odds.__call__,
+    "odds": Odds.__call__,
     "decode": Decoder.decode,
     "look": StaticEncoder._output,
     "see": VisionEncoder.finish,
@@ -115,7 +114,7 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     ),
     "answers change places": (
         "answers-qwen3",
-        _Odds,
+        Odds,
         "__call__",
         lambda head, *states: -right["odds"](head, *states),
     ),

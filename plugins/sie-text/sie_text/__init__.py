@@ -10,6 +10,7 @@ For the author of a plugin, in the order of a load and then of a request:
 - `sie_text.encode`: items to token sequences
 - `sie_text.pairs`: pairs of texts to token sequences
 - `sie_text.sequences`: token sequences, and packed batches of them
+- `sie_text.heads`: from the states of a batch to outputs, in NumPy
 - `sie_text.labels`, `sie_text.sparse`: outputs of classifiers and of sparse encoders
 - `sie_text.adapter`: shared by the adapters of text models
 - `sie_text.options`: options that families share

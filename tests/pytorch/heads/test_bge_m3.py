@@ -12,9 +12,9 @@ from safetensors.numpy import save_file
 from sie_pytorch.families.encode.claims import claim_encoder
 from sie_pytorch.families.previews import preview_encoder
 from sie_pytorch.forward import BuiltRunner
-from sie_pytorch.heads.sparse import token_weights
 from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.multivector import MultivectorHead
+from sie_text.heads.sparse import token_weights
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Claim, ModelConfig, ModelLoadError

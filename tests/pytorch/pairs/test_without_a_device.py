@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as tf
 from sie_pytorch.heads.own_class.class_head import GATHERINGS, ClassHead, Gathering
-from sie_pytorch.heads.pooling import Index, find_spans
+from sie_text.heads import Index, find_spans
 
 from tests.pytorch.models import ENCODER, HIDDEN
 

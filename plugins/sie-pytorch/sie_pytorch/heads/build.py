@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from sie_text.heads import skipped_ids
 from sie_text.recipe import MultivectorSettings, PoolingSettings, Recipe, SpladeSettings, TokenWeightSettings
 
 from sie_pytorch.heads.protocol import Head, HeadContext, HeadMaker
 from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.dense import DenseHead
 from sie_pytorch.heads.vectors.multivector import MultivectorHead
+from sie_pytorch.heads.vectors.steps import Steps, load_projection
 
 
 def head_makers(recipe: Recipe) -> list[HeadMaker]:
@@ -32,19 +34,18 @@ def head_makers(recipe: Recipe) -> list[HeadMaker]:
 
 
 def _dense(recipe: Recipe, pooling: PoolingSettings, context: HeadContext) -> Head:
-    return DenseHead(pooling, recipe.head, recipe.truncate_dim, context.hidden_size, context.device)
+    size = context.hidden_size
+    steps = Steps.load(recipe.head, len(pooling.modes) * size, context.device, recipe.truncate_dim)
+    return DenseHead(pooling, steps, size)
 
 
 def _token_weights(settings: TokenWeightSettings, context: HeadContext) -> Head:
-    tokenizer = context.tokenizer
-    vocabulary = tokenizer.embedded or tokenizer.vocabulary
-    return TokenWeightHead(settings, context.hidden_size, vocabulary, sorted(tokenizer.unweighted), context.device)
+    return TokenWeightHead(settings, load_projection(settings.projection).to(context.device), context)
 
 
 def _multivector(settings: MultivectorSettings, context: HeadContext) -> Head:
-    known = map(context.tokenizer.core.token_to_id, settings.skiplist)
-    skipped = [number for number in known if number is not None]
-    return MultivectorHead(settings, skipped, context.hidden_size, context.device)
+    steps = Steps.load(settings.steps, context.hidden_size, context.device)
+    return MultivectorHead(settings, skipped_ids(settings, context), steps)
 
 
 def _splade(settings: SpladeSettings, context: HeadContext) -> Head:

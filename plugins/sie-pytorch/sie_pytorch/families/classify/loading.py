@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sie_text.heads import default_activation
 from sie_text.labels import Labels
 from sie_text.loading import needed_card
 from sie_text.recipe import NotUnderstoodError, Recipe, read_pair_recipe
@@ -9,7 +10,6 @@ from sie_text.recipe import NotUnderstoodError, Recipe, read_pair_recipe
 from sie_core.contracts import Adapter, FamilyUnfitError, LoadContext
 from sie_pytorch.heads import ClassificationHead, Head, HeadContext, compose
 from sie_pytorch.heads.composed.compose import unfit
-from sie_pytorch.heads.logits.classification import default_activation
 
 
 def load(context: LoadContext) -> Adapter:

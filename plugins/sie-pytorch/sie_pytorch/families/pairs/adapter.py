@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from sie_text.heads import LabelChoice, PairHead
 from sie_text.pairs import PairPreparation
 
 from sie_core.contracts import Item, ItemOutput, Task, Unit
-from sie_pytorch.families.pairs.heads import LabelChoice, PairHead
 from sie_pytorch.heads.composed.model import PackedModel
 
 if TYPE_CHECKING:

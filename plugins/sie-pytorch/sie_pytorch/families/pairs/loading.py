@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
+from sie_text.heads import PairHead
 from sie_text.lengths import Lengths, sequence_lengths
 from sie_text.loading import (
     PROBE_TEXTS,
@@ -40,7 +41,7 @@ from sie_core.contracts import (
     device_errors,
 )
 from sie_pytorch.families.pairs.adapter import PairModel
-from sie_pytorch.families.pairs.heads import PairHead, load_head
+from sie_pytorch.families.pairs.heads import load_head
 from sie_pytorch.heads import HeadContext
 from sie_pytorch.heads.composed.judging import HeadJudge
 from sie_pytorch.heads.composed.running import runner_for

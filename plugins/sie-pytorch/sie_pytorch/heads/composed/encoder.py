@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from sie_text.encode import TextPreparation
-from sie_text.options import refuse_foreign
+from sie_text.heads import Head
 
 from sie_core.contracts import Item, Task, Unit
 from sie_pytorch.heads.composed.model import PackedModel
-from sie_pytorch.heads.protocol import Head, Output
 
 if TYPE_CHECKING:
     from sie_pytorch.forward import BuiltRunner
-
-EXTRACTED: tuple[Output, ...] = ("classifications",)
-"""Outputs of `extract`."""
 
 
 class TextEncoder(PackedModel):
@@ -45,7 +41,4 @@ class TextEncoder(PackedModel):
         Raises:
             InvalidInput: An item or an option is wrong.
         """
-        refuse_foreign(task, self._heads)
-        choice = self._chosen(task, task.output_types if task.operation == "encode" else EXTRACTED)
-        for index, each in enumerate(self._preparation.sequences(items, task)):
-            yield each.unit(index, choice)
+        return self._text_units(self._preparation, items, task)

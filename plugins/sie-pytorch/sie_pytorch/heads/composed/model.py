@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
-from sie_text.adapter import TextAdapter
+from sie_text.heads import Choice, Head, HeadAdapter, joined
 from sie_text.sequences import PackedBatch
 
-from sie_core.contracts import ItemOutput, Lora, Task, Unit, device_errors
+from sie_core.contracts import ItemOutput, Lora, Unit, device_errors
 from sie_pytorch.forward.lora.files import load_lora
 from sie_pytorch.forward.transfers import HostCopy, Transfers
-from sie_pytorch.heads.protocol import Head, Output
 
 if TYPE_CHECKING:
     from sie_pytorch.forward import BuiltRunner
@@ -22,15 +21,7 @@ Computed = tuple[Any, list[HostCopy]]
 """A head's layout of a batch, and its tensors on their way to the host."""
 
 
-class Choice(NamedTuple):
-    """The inference key: a tuple, as queues and batches look it up a dozen times for each request."""
-
-    choices: tuple[tuple[Output, Hashable], ...]
-    """The requested outputs, with each head's choice."""
-    lora: Lora | None = None
-
-
-class PackedModel(TextAdapter):
+class PackedModel(HeadAdapter):
     """One forward pass serves all that a request asks of the heads. A family adds `prepare`.
 
     The payload of a unit is its `TokenSequence`, the key a `Choice`.
@@ -51,11 +42,8 @@ class PackedModel(TextAdapter):
         Raises:
             ValueError: Two heads make the same output.
         """
+        super().__init__(heads)
         self._runner = runner
-        self._heads: dict[Output, Head] = {}
-        for head in heads:
-            if self._heads.setdefault(head.output, head) is not head:
-                raise ValueError(f"two heads make {head.output}")
         self._device = device
         self._transfers = Transfers(device)
         self._threads = threads
@@ -70,7 +58,7 @@ class PackedModel(TextAdapter):
         if torch.get_num_threads() != self._threads:
             # A thread that used PyTorch before the load keeps the number it had then.
             torch.set_num_threads(self._threads)
-        batch, choice = PackedBatch([unit.payload for unit in units]), _choice(units)
+        batch, choice = PackedBatch([unit.payload for unit in units]), Choice.of(units)
         seen = None if batch.key_lengths is None else torch.from_numpy(batch.key_lengths)
         upload, download = self._transfers.upload, self._transfers.download
         with device_errors(), torch.inference_mode():
@@ -94,16 +82,13 @@ class PackedModel(TextAdapter):
 
     def finish(self, units: Sequence[Unit], raw: list[Computed]) -> Sequence[ItemOutput]:
         """Give each unit its rows; all rows of an output share an array that nothing else holds."""
-        sequences = [unit.payload for unit in units]
-        made = [
-            (output, self._heads[output].finish(sequences, layout, [copy.wait() for copy in copies], chosen))
-            for (output, chosen), (layout, copies) in zip(_choice(units).choices, raw, strict=True)
-        ]
-        whole, *others = (outputs for _, outputs in made)
-        for (output, _), outputs in zip(made[1:], others, strict=True):
-            for one, part in zip(whole, outputs, strict=True):
-                _join(one, part, output)
-        return whole
+        sequences, choices = [unit.payload for unit in units], Choice.of(units).choices
+        return joined(
+            [
+                (output, self._heads[output].finish(sequences, layout, [copy.wait() for copy in copies], chosen))
+                for (output, chosen), (layout, copies) in zip(choices, raw, strict=True)
+            ]
+        )
 
     def load_lora(self, name: str, folder: Path) -> Lora:
         """Read a LoRA adapter for the runner's layers.
@@ -120,23 +105,3 @@ class PackedModel(TextAdapter):
         del self._runner, self._heads
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-
-    def _chosen(self, task: Task, outputs: Iterable[Output]) -> Choice:
-        """Make the inference key of a task that asks for `outputs`.
-
-        Raises:
-            InvalidInput: An option does not suit a head.
-        """
-        return Choice(tuple((output, self._heads[output].choose(task)) for output in outputs), lora=task.lora)
-
-
-def _choice(units: Sequence[Unit]) -> Choice:
-    choice = units[0].key
-    assert isinstance(choice, Choice)
-    return choice
-
-
-def _join(whole: ItemOutput, part: ItemOutput, output: Output) -> None:
-    """Move one head's output of an item into the joint output."""
-    setattr(whole, output, getattr(part, output))
-    whole.normalized = whole.normalized or part.normalized

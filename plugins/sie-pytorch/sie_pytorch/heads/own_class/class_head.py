@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from sie_text.heads import Classifier, Spans
 
 from sie_pytorch.forward import Transfers, group_by_length
-from sie_pytorch.heads.logits.classifier import Classifier
 from sie_pytorch.heads.own_class.given_states import GivenStates
-from sie_pytorch.heads.pooling import Spans, pool
+from sie_pytorch.heads.pooling import pool
 
 Gathering = Literal["cls", "lasttoken", "unpadded", "mean", "tokens"]
 """States of a sequence that a class reads: the first, the last, the last that is not padding, their mean, or each."""

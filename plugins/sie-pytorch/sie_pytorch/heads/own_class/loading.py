@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sie_text.heads import Index, find_spans, last_others
 from sie_text.recipe import NotUnderstoodError
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -23,7 +24,6 @@ from transformers.models.auto.modeling_auto import (
 from sie_core.contracts import ModelLoadError
 from sie_pytorch.forward.checkpoint.reading import load_config, reading_as
 from sie_pytorch.heads.own_class.class_head import GATHERINGS, ClassHead
-from sie_pytorch.heads.pooling import Index, find_spans, last_others
 from sie_pytorch.heads.weights import read_rows
 
 PROBE_LENGTHS = (7, 3, 12, 1, 6)

@@ -26,7 +26,7 @@ class MaskedLanguageHead:
         setattr(model, model.base_model_prefix, self._given)
         self._model = model
         self._dtype = model.dtype
-        self.vocabulary = int(model.config.vocab_size)
+        self.dims = int(model.config.vocab_size)
         self.memory_bytes = sum(weight.nbytes for weight in {*model.parameters(), *model.buffers()})
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sie_text.labels import sigmoid, softmax
-from sie_text.sequences import PackedBatch, TokenSequence
 
 from sie_core.contracts import Classification, ItemOutput, ModelCard, Task
-from sie_pytorch.heads.logits.classifier import Classifier
-from sie_pytorch.heads.pooling import Spans, Upload
-from sie_pytorch.heads.protocol import Head, Output
+from sie_text.heads.logits.classifier import Classifier
+from sie_text.heads.protocol import Head, Output
+from sie_text.heads.spans import Spans, Upload
+from sie_text.labels import sigmoid, softmax
+from sie_text.sequences import PackedBatch, TokenSequence
 
 Activation = Literal["identity", "sigmoid", "softmax"]
 
@@ -45,7 +44,7 @@ class ClassificationHead(Head):
         """Find the states of each text that the classifier reads."""
         return self._classifier.lay_out(batch, upload)
 
-    def compute(self, states: torch.Tensor, layout: Spans, choice: Activation) -> tuple[torch.Tensor]:
+    def compute(self, states: Any, layout: Spans, choice: Activation) -> Sequence[Any]:
         """Turn flat states `[total_tokens, hidden]` into float32 logits `[texts, labels]`."""
         return (self._classifier(states, layout),)
 

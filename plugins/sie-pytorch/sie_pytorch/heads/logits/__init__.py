@@ -1,1 +1,0 @@
-"""Heads of classifiers: logits of each sequence, and the classes derived from them."""

@@ -1,0 +1,1 @@
+"""Heads of classifiers: logits of each sequence, and the classes or scores derived from them."""

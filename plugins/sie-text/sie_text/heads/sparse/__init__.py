@@ -1,0 +1,1 @@
+"""Heads for sparse vectors: weights of vocabulary entries."""

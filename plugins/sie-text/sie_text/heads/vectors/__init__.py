@@ -1,0 +1,1 @@
+"""Heads for one vector per text, or one per token."""
