@@ -16,7 +16,7 @@ from sie_cpu.builds import Build
 from sie_cpu.entry import spans
 from sie_cpu.kernels import Kernels
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.forward import DESCRIBED, DISENTANGLED, BuiltRunner
+from sie_pytorch.forward import BuiltRunner
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.specs import RUNNERS
 
@@ -38,10 +38,10 @@ from tests.pytorch.forward.support import (
 from tests.pytorch.forward.test_half_precision import write_as
 from tests.pytorch.forward.test_key_lengths import expected as states_under_mask
 from tests.pytorch.forward.test_new_architecture import AGAINST_FLOAT64, reference
-from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new
+from tests.pytorch.models import ARCHITECTURES, DISENTANGLED, LAYERS_OF, write_checkpoint, write_new
 
 SPECS = sie_runners()
-NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.config().model_type in DESCRIBED]
+NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.config().model_type in LAYERS_OF]
 PLAIN = [name for name in NAMES if ARCHITECTURES[name].config().model_type not in DISENTANGLED]
 """Those whose attention knows tokens alone: DeBERTa's is in test_disentangled.py."""
 
@@ -111,7 +111,7 @@ def test_a_projection_of_embeddings_in_half_precision_is_taken_as_the_same_numbe
 
 
 def test_every_row_of_the_table_is_tested() -> None:
-    assert {ARCHITECTURES[name].config().model_type for name in NAMES} | {"gte"} == DESCRIBED
+    assert {ARCHITECTURES[name].config().model_type for name in NAMES} | {"gte", "new"} == LAYERS_OF.keys()
 
 
 def test_gte_equals_its_description(tmp_path: Path, serve: Callable, limit: float) -> None:

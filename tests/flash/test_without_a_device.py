@@ -6,7 +6,6 @@ attention are checked by PyTorch itself; its numbers are compared in `tests/gpu`
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
-from sie_flash.plugin import VARLEN_LOOP
 from sie_flash.runners import TorchVarlenRunner, VarlenLoopRunner
 from sie_pytorch.forward import RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.packed import PackedRunner
@@ -23,13 +21,12 @@ from sie_pytorch.heads.pooling import POOLERS, find_spans, pool
 from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sie_core.contracts import ModelCard
-from tests.pytorch.forward.support import PackedBatch, batch_for, forward, with_expansion
-from tests.pytorch.models import ARCHITECTURES, HIDDEN
+from tests.pytorch.forward.support import PackedBatch, batch_for, forward, load_of, with_expansion
+from tests.pytorch.models import ARCHITECTURES, DISENTANGLED, HIDDEN, LAYERS_OF
 
 META = torch.device("meta")
 PACKED = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
-LOOPED = [name for name, each in ARCHITECTURES.items() if VARLEN_LOOP.serves(each.config().model_type, "cuda")]
+LOOPED = [name for name, each in ARCHITECTURES.items() if each.config().model_type in LAYERS_OF.keys() - DISENTANGLED]
 CASES = [
     *((runner, name) for runner in (TorchVarlenRunner, PackedRunner) for name in PACKED),
     *((VarlenLoopRunner, name) for name in LOOPED),
@@ -44,7 +41,7 @@ def context(name: str, dtype: torch.dtype = torch.bfloat16, **fields: Any) -> Ru
     with META:
         model = tf.AutoModel.from_config(config, dtype=dtype).eval().requires_grad_(False)
     folder = Path("nowhere")
-    return RunnerContext(model, folder, ModelCard(folder, json.loads("{}")), META, dtype, "auto", 1)
+    return load_of(model, folder, dtype)
 
 
 def on_meta(batch: PackedBatch) -> PackedBatch:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import transformers as tf
 from safetensors.numpy import save_file
+from sie_text.architectures import RECORDS, find_architecture
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from tests.pytorch.tokenizers import write_tokenizer
@@ -200,6 +201,11 @@ ARCHITECTURES = {
     )
 }
 """Every architecture that transformers has a class for. `new` (GTE, Stella) is written by `write_new` alone."""
+
+
+LAYERS_OF = {each.name: found.layers for each in RECORDS if (found := find_architecture(each.name)) and found.layers}
+"""The layers of the model types that a record describes."""
+DISENTANGLED = frozenset(name for name, layers in LAYERS_OF.items() if layers.disentangled)
 
 
 def _without_types(fields: dict[str, Any]) -> dict[str, Any]:

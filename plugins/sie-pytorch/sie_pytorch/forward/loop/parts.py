@@ -54,11 +54,7 @@ class PackedUpProjection:
     """An `UpProjection` by one product, or by two if one is the gate; the activation is fused in."""
 
     def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> None:
-        """Pack the weights.
-
-        Raises:
-            RunnerUnfitError: The activation cannot be fused.
-        """
+        """Pack the weights."""
         self._names = stack.row.up
         up, gate = up_projection_layers(layer, stack)
         self._up = PackedLinear([up], dtype, None if gate else stack.activation)

@@ -1,4 +1,4 @@
-"""A model's layers as the table of architectures describes them: modules by name, sizes and rules from the config.
+"""A model's layers as the record of its type describes them: modules by name, sizes and rules from the config.
 
 For runners with their own layers. Everything here is read from transformers' model; nothing is computed.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from sie_text.architectures import ACTIVATIONS, Feature, Layers, PreNorm
 
-from sie_pytorch.forward.architectures import ARCHITECTURES, Feature, Layers, PreNorm
 from sie_pytorch.forward.protocol import RunnerUnfitError
 
 SLIDING = "sliding_attention"
@@ -49,26 +49,26 @@ class LayerNorms:
 class LayerStack:
     """The layers of a model, with the relevant values of its config."""
 
-    def __init__(self, model: Any, computes: frozenset[Feature]) -> None:
-        """Look the model up in the table.
+    def __init__(self, model: Any, layers: Layers | None, computes: frozenset[str]) -> None:
+        """Find the layers in the model.
 
         Args:
             model: transformers' base model.
-            computes: The features that the runner computes.
+            layers: Its layers by the record of its type: `RunnerContext.layers`.
+            computes: The features that the runner computes: `RunnerContext.features`.
 
         Raises:
-            RunnerUnfitError: No row describes the model, it is configured as a decoder, or its layers need something
-                that the runner does not compute.
-            AttributeError: The layers do not match the row.
+            RunnerUnfitError: No record describes the layers, the model is configured as a decoder, or its layers need
+                something that the runner does not compute.
+            AttributeError: The layers do not match the record.
         """
         self._config = config = model.config
-        architecture = ARCHITECTURES.get(config.model_type)
-        if architecture is None or architecture.layers is None:
-            raise RunnerUnfitError(f"no row of the table of architectures describes the layers of {config.model_type}")
+        if layers is None:
+            raise RunnerUnfitError(f"no record describes the layers of {config.model_type}")
         if getattr(config, "is_decoder", False):
             raise RunnerUnfitError("it is configured as a decoder")
         self._model = model
-        self.row: Layers = architecture.layers
+        self.row = layers
         self.modules: list[torch.nn.Module] = list(model.get_submodule(self.row.layers))
         self.heads: int = config.num_attention_heads
         self.key_heads: int = (getattr(config, "num_key_value_heads", None) if self.row.groups else None) or self.heads
@@ -82,13 +82,16 @@ class LayerStack:
         """transformers' name of the feed-forward activation."""
         self._require(computes)
 
-    def _require(self, computes: frozenset[Feature]) -> None:
+    def _require(self, computes: frozenset[str]) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise RunnerUnfitError(f"its activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}")
         present = {
             Feature.WINDOWS: any(self.windows()),
             Feature.CAUSAL: self.causal,
             Feature.GROUPS: self.key_heads < self.heads,
         }
-        lacking = sorted(each for each in self.row.features - computes if present.get(each, True))
+        needed = {*self.row.features, ACTIVATIONS[self.activation]}
+        lacking = sorted(each for each in needed - computes if present.get(each, True))
         if lacking:
             raise RunnerUnfitError(f"its layers have {' and '.join(lacking)}, which this runner does not compute")
         if self.heads % self.key_heads:
