@@ -14,6 +14,7 @@ import torch
 import transformers as tf
 from sie_flash.folding import _moved
 from sie_flash.layout import VarlenLayout
+from sie_flash.plugin import VARLEN_LOOP
 from sie_flash.products import FusedLinear
 from sie_pytorch.forward import INTERFACE, BuiltRunner, RunnerUnfitError
 from sie_pytorch.forward.packed import PackedRunner
@@ -37,10 +38,10 @@ from tests.pytorch.forward.support import (
 )
 from tests.pytorch.forward.test_low_rank import factors_for, merged
 from tests.pytorch.forward.test_new_architecture import reference
-from tests.pytorch.models import ARCHITECTURES, DISENTANGLED, LAYERS_OF, write_checkpoint, write_new
+from tests.pytorch.models import ARCHITECTURES, described, write_checkpoint, write_new
 
 LOOP = RunnerSpec("plain-loop", INTERFACE, "tests.flash.plain:PlainLoop", features=LOOPED, priority=40)
-NAMES = [name for name, each in ARCHITECTURES.items() if each.config().model_type in LAYERS_OF.keys() - DISENTANGLED]
+NAMES = described(VARLEN_LOOP.features)
 
 Checkpoint = Callable[[str], Path]
 Case = tuple[str, BuiltRunner, torch.Tensor]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from sie_flash.plugin import VARLEN_LOOP
 from sie_flash.runners import TorchVarlenRunner, VarlenLoopRunner
 from sie_pytorch.forward import RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.packed import PackedRunner
@@ -22,11 +23,11 @@ from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.pytorch.forward.support import PackedBatch, batch_for, forward, load_of, with_expansion
-from tests.pytorch.models import ARCHITECTURES, DISENTANGLED, HIDDEN, LAYERS_OF
+from tests.pytorch.models import ARCHITECTURES, HIDDEN, described
 
 META = torch.device("meta")
 PACKED = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
-LOOPED = [name for name, each in ARCHITECTURES.items() if each.config().model_type in LAYERS_OF.keys() - DISENTANGLED]
+LOOPED = described(VARLEN_LOOP.features)
 CASES = [
     *((runner, name) for runner in (TorchVarlenRunner, PackedRunner) for name in PACKED),
     *((VarlenLoopRunner, name) for name in LOOPED),

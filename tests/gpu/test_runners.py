@@ -28,12 +28,12 @@ from sie_core.contracts import Device, ModelCard
 from tests.gpu.device import CAPABLE, DEVICE, HALF, NEEDS_AMPERE, NEEDS_GPU, RUNNERS, MakeRunner
 from tests.pytorch.forward.support import batch_for, forward, load_of
 from tests.pytorch.forward.test_low_rank import factors_for, merged
-from tests.pytorch.models import ARCHITECTURES, DISENTANGLED, LAYERS_OF
+from tests.pytorch.models import ARCHITECTURES, LAYERS_OF, described
 
 pytestmark = NEEDS_GPU
 
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
-LOOPED = [name for name, each in ARCHITECTURES.items() if each.config().model_type in LAYERS_OF.keys() - DISENTANGLED]
+LOOPED = described(plugin.VARLEN_LOOP.features)
 CASES = [
     pytest.param(runner.values[0], name, id=f"{runner.id}-{name}", marks=runner.marks)
     for runner in RUNNERS

@@ -205,7 +205,16 @@ ARCHITECTURES = {
 
 LAYERS_OF = {each.name: found.layers for each in RECORDS if (found := find_architecture(each.name)) and found.layers}
 """The layers of the model types that a record describes."""
-DISENTANGLED = frozenset(name for name, layers in LAYERS_OF.items() if layers.disentangled)
+
+
+def described(features: frozenset[str]) -> list[str]:
+    """List the architectures whose layers have no other features."""
+    return [name for name, each in ARCHITECTURES.items() if _needs(each.config().model_type) <= features]
+
+
+def _needs(model_type: str) -> set[str]:
+    layers = LAYERS_OF.get(model_type)
+    return {"a record"} if layers is None else set(layers.needs)
 
 
 def _without_types(fields: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def sie_runners() -> list[RunnerSpec]:
             name="cpu-kernels",
             interface=INTERFACE,
             target="sie_cpu.runner:KernelRunner",
-            features=frozenset(Feature),
+            features=frozenset(Feature) - {Feature.RELATIVE_BIAS},
             devices=frozenset({"cpu"}),
             priority=20,
             build=installed(),

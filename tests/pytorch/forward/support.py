@@ -18,7 +18,7 @@ from sie_text.architectures import Feature
 from sie_core.contracts import Device, ModelCard, RunnerSpec
 from tests.pytorch.models import ARCHITECTURES, POSITIONS, VOCABULARY
 
-LOOPED = frozenset(Feature) - {Feature.DISENTANGLED}
+LOOPED = frozenset(Feature) - {Feature.DISENTANGLED, Feature.RELATIVE_BIAS}
 """The features of loops that are made, or registered, by tests."""
 PACKED = tuple(row for row in RUNNERS if row.name == "packed")
 """The packed runner alone, whatever faster ones are registered beside it."""

@@ -24,15 +24,14 @@ from tests.pytorch.forward.support import (
     reference_model,
     with_expansion,
 )
-from tests.pytorch.models import ARCHITECTURES, DISENTANGLED, LAYERS_OF
+from tests.pytorch.models import ARCHITECTURES, described
 
 SPECS = {spec.name: spec for spec in (*RUNNERS, *sie_runners())}
-LOOPED = [name for name, each in ARCHITECTURES.items() if each.config().model_type in LAYERS_OF.keys() - DISENTANGLED]
 CASES = [
     *(("", name) for name in ARCHITECTURES),
     *(("packed", name) for name, architecture in ARCHITECTURES.items() if architecture.packed),
-    *((runner, name) for runner in ("encoder-loop", "cpu-kernels") for name in LOOPED),
-    *((runner, "deberta-v2") for runner in ("deberta", "cpu-kernels")),
+    *((runner, name) for runner in ("encoder-loop", "cpu-kernels") for name in described(SPECS[runner].features)),
+    ("deberta", "deberta-v2"),
 ]
 """Runners by name, the padded one without any, and the architectures each serves."""
 

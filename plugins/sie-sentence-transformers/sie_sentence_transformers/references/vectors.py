@@ -24,7 +24,6 @@ from sie_core.contracts import (
     SparseVector,
     Task,
 )
-from sie_sentence_transformers.references.translated import readable
 from sie_sentence_transformers.references.words import (
     Words,
     limit_length,
@@ -34,6 +33,7 @@ from sie_sentence_transformers.references.words import (
     words_of,
 )
 from sie_sentence_transformers.tokenizing import obey_files
+from sie_sentence_transformers.translating import readable
 
 COMMON = frozenset(
     {"query_template", "doc_template", "default_instruction", "max_seq_length", "query_max_length", "normalize"}

@@ -16,7 +16,7 @@ from sie_text.architectures.finding import (
     translate,
 )
 from sie_text.architectures.house import RECORDS
-from sie_text.architectures.layers import ACTIVATIONS, Feature, Layers, PostNorm, PreNorm, Tables
+from sie_text.architectures.layers import ACTIVATIONS, Bias, Feature, Layers, PostNorm, PreNorm, Tables
 from sie_text.architectures.record import Architecture
 from sie_text.architectures.rows import DEBERTA
 
@@ -26,6 +26,7 @@ __all__ = [
     "NONE",
     "RECORDS",
     "Architecture",
+    "Bias",
     "Feature",
     "IgnoredConfigError",
     "Layers",

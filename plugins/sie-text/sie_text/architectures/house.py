@@ -14,11 +14,13 @@ from sie_text.architectures.rows import (
     LLAMA,
     MISTRAL,
     MODERN_BERT,
+    MPNET,
     NOMIC,
     PHI3,
     QWEN2,
     QWEN3,
     ROFORMER,
+    T5,
 )
 
 DIALECTS = "sie_text.architectures.dialects"
@@ -76,8 +78,8 @@ RECORDS = (
     Architecture("mistral", layers=MISTRAL, classifier=True),
     Architecture("mobilebert"),
     Architecture("modernbert", layers=MODERN_BERT, classifier=True),
-    Architecture("mpnet", classifier=True),
-    Architecture("mt5"),
+    Architecture("mpnet", layers=MPNET, classifier=True),
+    Architecture("mt5", layers=T5),
     Architecture(
         "new",
         like="gte",
@@ -106,7 +108,7 @@ RECORDS = (
     Architecture("roc_bert"),
     Architecture("roformer", layers=ROFORMER),
     Architecture("squeezebert"),
-    Architecture("t5"),
+    Architecture("t5", layers=T5),
     Architecture("umt5"),
     Architecture("xlm-roberta", layers=BERT, classifier=True, translate=f"{DIALECTS}:xlm_roberta"),
     Architecture("xlm-roberta-xl", classifier=True),

@@ -6,9 +6,9 @@ A runner with its own layers states the features that it computes, and serves ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 
 class Feature(StrEnum):
@@ -27,6 +27,7 @@ class Feature(StrEnum):
     CAUSAL = "causal attention"
     GROUPS = "grouped heads"
     DISENTANGLED = "disentangled attention"
+    RELATIVE_BIAS = "a relative attention bias"
     GELU = "GELU"
     TANH_GELU = "GELU by a tanh"
     RELU = "ReLU"
@@ -83,6 +84,16 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True)
+class Bias:
+    """Biases of attention scores by the distance of two tokens, in buckets (arXiv 1910.10683, section 2.1)."""
+
+    table: str
+    """Embedding of the buckets, `[buckets, heads]`, below the model; all layers share it."""
+    farthest: int | str
+    """Distance from which all share a bucket, or the field of the config that states it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layers:
     """The structure of a model type's layers. Names are dotted; `layers` is below the model, others below a layer."""
 
@@ -106,6 +117,8 @@ class Layers:
     Their weights count as those of `norm`.
     """
     gated: bool = False
+    ungated_up: tuple[str, ...] = ()
+    """The up-projection if the config says `is_gated_act: false`; empty if that changes nothing (T5)."""
     rotary: Literal["half", "interleaved"] | None = None
     """Which elements of a head are rotated together: those of its halves, or neighbours (arXiv 2104.09864)."""
     window: Literal["every layer", "sliding layers"] | None = None
@@ -118,6 +131,10 @@ class Layers:
     """Whether a token sees only those before it and itself, unless the config says otherwise."""
     disentangled: bool = False
     """Whether tokens attend to relative positions too, and these to tokens (arXiv 2006.03654)."""
+    scaled: bool = True
+    """Whether attention scores are divided by the root of a head's size."""
+    bias: Bias | None = None
+    """Added to the attention scores after scaling."""
     embeddings: str = "embeddings"
     """Module below the model that turns token ids into the states of the first layer."""
     tables: Tables | None = None
@@ -131,7 +148,13 @@ class Layers:
     @property
     def needs(self) -> frozenset[Feature]:
         """Features that these layers have, whatever the config."""
-        return self.features - _OPTIONAL
+        return self.features - _OPTIONAL - ({Feature.GATE} if self.ungated_up else set())
+
+    def of_config(self, config: Any) -> Layers:
+        """Return the layers of a model with this transformers config."""
+        if not self.ungated_up or getattr(config, "is_gated_act", True):
+            return self
+        return replace(self, gated=False, up=self.ungated_up)
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -154,5 +177,6 @@ class Layers:
             Feature.CAUSAL: self.causal,
             Feature.GROUPS: self.groups,
             Feature.DISENTANGLED: self.disentangled,
+            Feature.RELATIVE_BIAS: self.bias is not None,
         }
         return frozenset(feature for feature, there in found.items() if there)

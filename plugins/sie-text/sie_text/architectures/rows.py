@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sie_text.architectures.layers import Layers, PostNorm, PreNorm, Tables
+from sie_text.architectures.layers import Bias, Layers, PostNorm, PreNorm, Tables
 
 BERT = Layers(
     layers="encoder.layer",
@@ -24,6 +24,30 @@ DEBERTA = replace(
 )
 
 ROFORMER = replace(BERT, rotary="interleaved", tables=None)
+
+MPNET = replace(
+    BERT,
+    joined=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+    attention_output="attention.attn.o",
+    norms=PostNorm("attention.LayerNorm", "output.LayerNorm"),
+    bias=Bias("encoder.relative_attention_bias", 128),
+    tables=Tables("word_embeddings", "position_embeddings", None, "LayerNorm"),
+)
+
+T5 = Layers(
+    layers="encoder.block",
+    joined=("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"),
+    attention_output="layer.0.SelfAttention.o",
+    up=("layer.1.DenseReluDense.wi_1", "layer.1.DenseReluDense.wi_0"),
+    ungated_up=("layer.1.DenseReluDense.wi",),
+    down="layer.1.DenseReluDense.wo",
+    norms=PreNorm("layer.0.layer_norm", "layer.1.layer_norm", "encoder.final_layer_norm"),
+    norm="rms",
+    gated=True,
+    scaled=False,
+    bias=Bias("encoder.block.0.layer.0.SelfAttention.relative_attention_bias", "relative_attention_max_distance"),
+    embeddings="encoder.embed_tokens",
+)
 
 DISTILBERT = Layers(
     layers="transformer.layer",

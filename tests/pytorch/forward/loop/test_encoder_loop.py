@@ -25,9 +25,9 @@ from tests.pytorch.forward.support import (
     reference_model,
 )
 from tests.pytorch.forward.test_new_architecture import reference
-from tests.pytorch.models import ARCHITECTURES, DISENTANGLED, LAYERS_OF, write_checkpoint, write_new
+from tests.pytorch.models import ARCHITECTURES, LAYERS_OF, described, write_checkpoint, write_new
 
-NAMES = [name for name, each in ARCHITECTURES.items() if each.config().model_type in LAYERS_OF.keys() - DISENTANGLED]
+NAMES = described(RUNNERS[0].features)
 
 
 @pytest.fixture(scope="module", params=NAMES)
