@@ -126,6 +126,17 @@ def test_it_is_verified_against_its_own_class(variables: dict[str, str], tmp_pat
     assert done.stdout.splitlines()[-1].startswith("verified: ")
 
 
+def test_the_kit_finds_it_conforming(variables: dict[str, str], folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "from pathlib import Path\n\nfrom sie_core.testing import conformance\n\n"
+        f'test_it = conformance("sie-test-outside-architecture", models=["{MODEL}"], '
+        f"models_dir=Path({str(folder.parents[1])!r}))\n"
+    )
+    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"], tmp_path, variables)
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 12
+
+
 def test_without_the_distribution_nobody_knows_it(variables: dict[str, str], tmp_path: Path) -> None:
     known = [
         "it is a plain wren encoder" in run([SIE, "models", "show", MODEL], tmp_path, {**variables, **more}).stdout

@@ -20,17 +20,21 @@ NOT_FIELDS = frozenset({"model_type", "auto_map", "transformers_version"})
 """Keys of `config.json` that another class's config does not take over."""
 
 
-def find_architecture(model_type: object, records: Records = NONE) -> Architecture | None:
-    """Find the record of a model type, completed by those it is `like`; None if there is none."""
+def find_architecture(
+    model_type: object, records: Records = NONE, passed: tuple[object, ...] = ()
+) -> Architecture | None:
+    """Find the record of a model type, completed by those it is `like`; None if there is none.
+
+    Args:
+        model_type: What `config.json` states.
+        records: What plugins registered.
+        passed: The model types that are being completed, so that a circle ends.
+    """
     found = _named(model_type, records)
-    seen = {model_type}
-    while found is not None and found.like not in {None, *seen}:
-        seen.add(found.like)
-        base = _named(found.like, records)
-        if base is None:
-            break
-        found = found.completed(base)
-    return found
+    if found is None or found.like in {None, model_type, *passed}:
+        return found
+    base = find_architecture(found.like, records, (*passed, model_type))
+    return found if base is None else found.completed(base)
 
 
 def _named(model_type: object, records: Records) -> Architecture | None:
