@@ -18,11 +18,12 @@ import torch
 import transformers as tf
 import yaml
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.forward import BuiltRunner, build_runner
+from sie_flash.plugin import VARLEN_LOOP
+from sie_pytorch.forward import INTERFACE, BuiltRunner, build_runner
 from sie_pytorch.forward.specs import RUNNERS
 from sie_sdk import SIEClient
 
-from sie_core.contracts import Device, ModelCard
+from sie_core.contracts import Device, ModelCard, RunnerSpec
 from tests.plugins.outside import DATA, SIE, environment, run, server
 from tests.pytorch.forward.support import LONG, TOLERANCE, deviation, forward, packed_batch, padded_states
 from tests.pytorch.models import DECODER, WINDOW, randomise
@@ -33,6 +34,8 @@ NAME, MODEL = "sie_test_outside_architecture", "test/wren"
 TEXTS = ["the lazy dog jumps", "a query is short", "the index keeps what it has read " * 9]
 PUBLISHED = {"hidden_size": "width", "num_attention_heads": "heads", "intermediate_size": "inner"}
 EVERY = (*RUNNERS, *sie_runners())
+VARLEN = RunnerSpec("varlen-loop", INTERFACE, "tests.flash.plain:PlainLoop", features=VARLEN_LOOP.features)
+"""The loop of sie-flash, with a kernel that needs no GPU."""
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +162,9 @@ def built(folder: Path, package: Any, specs: Any = EVERY, **layers: Any) -> Buil
     return build_runner(folder, card, Device("cpu"), "float32", runner_specs=specs)
 
 
-@pytest.mark.parametrize("runner", ["cpu-kernels", "encoder-loop", "packed", "padded"])
+@pytest.mark.parametrize("runner", ["cpu-kernels", "encoder-loop", "varlen-loop", "packed", "padded"])
 def test_every_runner_gives_what_its_class_gives(runner: str, folder: Path, package: Any) -> None:
-    found = built(folder, package, [spec for spec in EVERY if spec.name == runner])
+    found = built(folder, package, [spec for spec in (*EVERY, VARLEN) if spec.name == runner])
     assert found.info.name == runner, found.info.reason
     batch = packed_batch(LONG)
     expected = padded_states(reference(folder), batch)
