@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from sie_core.contracts import (
+    ArchitectureRecord,
     DeviceProbe,
     ModelFamily,
     ObjectStoreFactory,
@@ -54,6 +55,15 @@ def sie_model_families() -> Sequence[ModelFamily]:  # type: ignore[empty-body]
 @hookspec
 def sie_runners() -> Sequence[RunnerSpec]:  # type: ignore[empty-body]
     """Register forward passes for families that take them, e.g. a faster encoder loop for `sie-pytorch`."""
+
+
+@hookspec
+def sie_architectures() -> Sequence[ArchitectureRecord]:  # type: ignore[empty-body]
+    """Register architectures for the families that read them: `sie_text.architectures.Architecture`, one a model type.
+
+    The card that a family is asked about, and that of a load, hold all of them. A model type registered twice stops the
+    start.
+    """
 
 
 @hookspec

@@ -168,7 +168,9 @@ def ask_claim(plugins: PluginSet, family: ModelFamily, card: ModelCard) -> Claim
     """
     error: BaseException | None = None
     try:
-        claim = plugins.calls.within(f"claims-{family.id}", CLAIM_LIMIT_S, lambda: family.claims(card))
+        claim = plugins.calls.within(
+            f"claims-{family.id}", CLAIM_LIMIT_S, lambda: family.claims(plugins.informed(card))
+        )
         if (
             claim is None
             or isinstance(claim, NoClaim)

@@ -181,7 +181,7 @@ def _preview(
         facts = plugins.calls.within(
             f"preview-{family.id}",
             limit_s,
-            lambda: getattr(importlib.import_module(module), name)(card, model.config),
+            lambda: getattr(importlib.import_module(module), name)(plugins.informed(card), model.config),
         )
         if facts is None or isinstance(facts, ModelFacts):
             return facts

@@ -94,6 +94,7 @@ from sie_core.contracts.family.outputs import (
 from sie_core.contracts.family.postprocess import Converter, OutputDtype, Postprocessor
 from sie_core.contracts.family.reference import COMPARED, Compared, NoReferenceError, Reference, ReferenceModel
 from sie_core.contracts.family.runners import RunnerSpec
+from sie_core.contracts.model.architectures import ArchitectureRecord
 from sie_core.contracts.model.card import ModelCard, ModuleCard
 from sie_core.contracts.model.config import ModelConfig, Profile, ResolvedModel
 from sie_core.contracts.model.object_stores import (
@@ -154,6 +155,7 @@ __all__ = [
     "ROLES",
     "Access",
     "Adapter",
+    "ArchitectureRecord",
     "Batch",
     "BatchLimits",
     "Box",

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sie_core.contracts import (
+    ArchitectureRecord,
     DeviceProbe,
+    ModelCard,
     ModelFamily,
     ObjectStoreFactory,
     OutputDtype,
@@ -67,6 +69,7 @@ class PluginSet:
     reports: tuple[PluginReport, ...] = ()
     families: Mapping[str, ModelFamily] = field(default_factory=dict)
     runners: tuple[RunnerSpec, ...] = ()
+    architectures: Mapping[str, ArchitectureRecord] = field(default_factory=dict)
     model_folders: tuple[Path, ...] = ()
     schedulers: Mapping[str, SchedulerFactory] = field(default_factory=dict)
     memory_managers: Mapping[str, MemoryManagerFactory] = field(default_factory=dict)
@@ -99,6 +102,10 @@ class PluginSet:
     def option_names(self) -> frozenset[str]:
         """Return the names of all families' options."""
         return frozenset(option.name for family in self.families.values() for option in family.options)
+
+    def informed(self, card: ModelCard) -> ModelCard:
+        """Give a card, which a family is about to read, the registered architectures."""
+        return replace(card, records=self.architectures)
 
     def reports_now(self) -> tuple[PluginReport, ...]:
         """The reports, including failures since discovery."""

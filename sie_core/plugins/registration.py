@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from sie_core.contracts import (
     COMPARED,
+    ArchitectureRecord,
     ModelFamily,
     ObjectStoreFactory,
     Option,
@@ -108,6 +109,10 @@ def _options(options: Iterable[object], what: str) -> Iterable[str]:
         seen.add(option.name)
 
 
+def _architecture(record: ArchitectureRecord) -> Iterable[str]:
+    yield from _named(record.name, "name")
+
+
 def _runner(runner: RunnerSpec) -> Iterable[str]:
     yield from _named(runner.name, "name")
     yield from _target(runner.target, "target")
@@ -198,6 +203,9 @@ REGISTRATIONS: Mapping[str, Registration] = {
         "families", "model family", ModelFamily, lambda it: str(it.id), _family, by_name=True
     ),
     "sie_runners": Registration("runners", "runner", RunnerSpec, lambda it: str(it.name), _runner, exclusive=False),
+    "sie_architectures": Registration(
+        "architectures", "architecture", ArchitectureRecord, lambda it: str(it.name), _architecture, by_name=True
+    ),
     "sie_model_folders": Registration("model_folders", "folder of model configs", Path, str, _folder, exclusive=False),
     "sie_schedulers": Registration(
         "schedulers", "scheduler", None, lambda it: str(it[0]), _factory, mapping=True, by_name=True

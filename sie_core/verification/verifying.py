@@ -133,7 +133,7 @@ def find_references(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo
         device=Device("cpu"),
         precision="float32",
         weights=folder,
-        card=None if folder is None else read_card(folder),
+        card=None if folder is None else plugins.informed(read_card(folder)),
         threads=compute_threads(cpu_budget()),
         runners=plugins.runners,
     )

@@ -16,9 +16,10 @@ from sie_cpu.builds import Build
 from sie_cpu.entry import spans
 from sie_cpu.kernels import Kernels
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.forward import DESCRIBED, DISENTANGLED, BuiltRunner
+from sie_pytorch.forward import BuiltRunner
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.specs import RUNNERS
+from sie_text.architectures import Feature, find_architecture
 
 from sie_core.contracts import preempted_by
 from tests.cpu.conftest import LIMIT
@@ -38,11 +39,11 @@ from tests.pytorch.forward.support import (
 from tests.pytorch.forward.test_half_precision import write_as
 from tests.pytorch.forward.test_key_lengths import expected as states_under_mask
 from tests.pytorch.forward.test_new_architecture import AGAINST_FLOAT64, reference
-from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new
+from tests.pytorch.models import ARCHITECTURES, LAYERS_OF, described, write_checkpoint, write_new
 
 SPECS = sie_runners()
-NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.config().model_type in DESCRIBED]
-PLAIN = [name for name in NAMES if ARCHITECTURES[name].config().model_type not in DISENTANGLED]
+NAMES = described(SPECS[0].features)
+PLAIN = described(SPECS[0].features - {Feature.DISENTANGLED})
 """Those whose attention knows tokens alone: DeBERTa's is in test_disentangled.py."""
 
 pytestmark = pytest.mark.usefixtures("kernel_build")
@@ -110,8 +111,11 @@ def test_a_projection_of_embeddings_in_half_precision_is_taken_as_the_same_numbe
     assert torch.equal(forward(half, batch_for("electra")), forward(full, batch_for("electra")))
 
 
-def test_every_row_of_the_table_is_tested() -> None:
-    assert {ARCHITECTURES[name].config().model_type for name in NAMES} | {"gte"} == DESCRIBED
+def test_every_record_with_layers_is_tested() -> None:
+    records = (find_architecture(name) for name, layers in LAYERS_OF.items() if layers.needs <= SPECS[0].features)
+    assert {ARCHITECTURES[name].config().model_type for name in NAMES} | {"gte"} == {
+        each.served_as for each in records if each
+    }
 
 
 def test_gte_equals_its_description(tmp_path: Path, serve: Callable, limit: float) -> None:

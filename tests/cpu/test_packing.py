@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 from sie_cpu.packing import Packer
-from sie_pytorch.forward import Feature, LayerStack, RunnerUnfitError
+from sie_pytorch.forward import LayerStack, RunnerUnfitError
 from transformers import BertConfig, BertModel, Qwen3Config, Qwen3Model
 
-from tests.pytorch.models import DECODER, ENCODER
+from tests.pytorch.forward.support import LOOPED
+from tests.pytorch.models import DECODER, ENCODER, LAYERS_OF
 
 
 class _Kernels(SimpleNamespace):
@@ -27,7 +28,7 @@ def linear(out_features: int, in_features: int) -> torch.nn.Linear:
 
 
 def pack(model: Any) -> None:
-    stack = LayerStack(model, frozenset(Feature))
+    stack = LayerStack(model, LAYERS_OF[model.config.model_type], LOOPED)
     packer = Packer(_Kernels(), stack)
     for layer, norms in zip(stack.modules, stack.norms(), strict=True):
         packer.layer(layer, norms)

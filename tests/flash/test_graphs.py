@@ -26,6 +26,7 @@ from sie_core.contracts import RunnerSpec
 from tests.flash.plain import PLAIN
 from tests.flash.test_loop import NAMES
 from tests.pytorch.forward.support import (
+    LOOPED,
     PACKED,
     TOLERANCE,
     batch_for,
@@ -113,7 +114,7 @@ class GraphedLoop(VarlenLoop):
         super().__init__(context, ONE_OPERATOR, record)
 
 
-GRAPHED = RunnerSpec("graphed-loop", INTERFACE, "tests.flash.test_graphs:GraphedLoop", priority=40)
+GRAPHED = RunnerSpec("graphed-loop", INTERFACE, "tests.flash.test_graphs:GraphedLoop", features=LOOPED, priority=40)
 
 
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=300))

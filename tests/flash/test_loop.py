@@ -16,12 +16,13 @@ from sie_flash.folding import _moved
 from sie_flash.layout import VarlenLayout
 from sie_flash.plugin import VARLEN_LOOP
 from sie_flash.products import FusedLinear
-from sie_pytorch.forward import INTERFACE, BuiltRunner, RunnerContext, RunnerUnfitError
+from sie_pytorch.forward import INTERFACE, BuiltRunner, RunnerUnfitError
 from sie_pytorch.forward.packed import PackedRunner
 
-from sie_core.contracts import ModelCard, RunnerSpec, preempted_by
+from sie_core.contracts import RunnerSpec, preempted_by
 from tests.flash.plain import PlainLoop, PlainRunner
 from tests.pytorch.forward.support import (
+    LOOPED,
     PACKED,
     SHORT,
     TOLERANCE,
@@ -29,6 +30,7 @@ from tests.pytorch.forward.support import (
     build,
     deviation,
     forward,
+    load_of,
     packed_batch,
     padded_states,
     reference_model,
@@ -36,10 +38,10 @@ from tests.pytorch.forward.support import (
 )
 from tests.pytorch.forward.test_low_rank import factors_for, merged
 from tests.pytorch.forward.test_new_architecture import reference
-from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new
+from tests.pytorch.models import ARCHITECTURES, described, write_checkpoint, write_new
 
-LOOP = RunnerSpec("plain-loop", INTERFACE, "tests.flash.plain:PlainLoop", priority=40)
-NAMES = [name for name, each in ARCHITECTURES.items() if VARLEN_LOOP.serves(each.config().model_type, "cuda")]
+LOOP = RunnerSpec("plain-loop", INTERFACE, "tests.flash.plain:PlainLoop", features=LOOPED, priority=40)
+NAMES = described(VARLEN_LOOP.features)
 
 Checkpoint = Callable[[str], Path]
 Case = tuple[str, BuiltRunner, torch.Tensor]
@@ -144,7 +146,7 @@ def test_gte_equals_its_description(tmp_path: Path) -> None:
 def test_the_model_it_took_the_weights_of_stays_what_it_was_and_shares_them(name: str, checkpoint: Checkpoint) -> None:
     folder, batch = checkpoint(name), batch_for(name)
     model = reference_model(name, folder)
-    context = RunnerContext(model, folder, ModelCard(folder, {}), torch.device("cpu"), torch.float32, "auto", 1)
+    context = load_of(model, folder)
     loop = PlainLoop(context)
     weights = sum(each.untyped_storage().nbytes() for each in distinct(model))
     assert weights <= sum(each.nbytes for each in model.parameters()) + 1024
@@ -168,7 +170,7 @@ def test_in_half_precision_it_is_as_near_to_float32_as_transformers_classes(
     errors = []
     for make in (PlainLoop, PlainRunner):
         model = reference_model(name, folder).to(dtype)
-        context = RunnerContext(model, folder, ModelCard(folder, {}), torch.device("cpu"), dtype, "auto", 1)
+        context = load_of(model, folder, dtype)
         errors.append(float((forward(make(context), batch).float() - exact).pow(2).mean().sqrt() / exact.std()))
     assert 0 < errors[0] <= 1.25 * errors[1]
 
@@ -177,7 +179,7 @@ def test_in_half_precision_it_is_as_near_to_float32_as_transformers_classes(
 def test_biases_are_moved_into_norms_and_the_model_keeps_its_own(checkpoint: Checkpoint) -> None:
     model, folder = reference_model("bert", checkpoint("bert")), Path("nowhere")
     before = {name: each.clone() for name, each in model.named_parameters()}
-    context = RunnerContext(model, folder, ModelCard(folder, {}), torch.device("cpu"), torch.float32, "auto", 1)
+    context = load_of(model, folder)
     loop = PlainLoop(context)
     assert all(layer.attention_output.bias is None and layer.down.bias is None for layer in loop._layers)
     assert all(torch.equal(each, before[name]) for name, each in model.named_parameters())
@@ -198,7 +200,7 @@ def test_a_model_it_does_not_compute_is_served_by_the_next(written: str, reason:
 def test_heads_the_kernel_does_not_take_are_refused_at_load() -> None:
     config = tf.BertConfig(hidden_size=48, num_attention_heads=4, num_hidden_layers=1, intermediate_size=8)
     model, folder = tf.AutoModel.from_config(config), Path("nowhere")
-    context = RunnerContext(model, folder, ModelCard(folder, {}), torch.device("cpu"), torch.float32, "auto", 1)
+    context = load_of(model, folder)
     with pytest.raises(RunnerUnfitError, match="its heads are 12 wide, and plain takes multiples of 8"):
         PlainLoop(context)
 

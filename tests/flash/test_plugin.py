@@ -21,6 +21,7 @@ from sie_core.plugins import discover
 from sie_core.settings import Settings
 from sie_core.testing import conformance
 from tests.pytorch.forward.support import PACKED, build
+from tests.pytorch.models import LAYERS_OF
 
 Checkpoint = Callable[[str], Path]
 WITHOUT = pytest.mark.skipif(plugin.FLASH_ATTN in plugin.sie_runners(), reason="flash-attn is installed")
@@ -38,10 +39,13 @@ def test_the_runners_stand_above_the_packed_one_on_cuda_alone() -> None:
         "torch-varlen",
         "packed",
     ]
-    assert all(row.serves("bert", "cuda") and not row.serves("bert", "cpu") for row in ours)
+    needs = LAYERS_OF["bert"].needs
+    assert all(row.serves("bert", "cuda", needs=needs) and not row.serves("bert", "cpu", needs=needs) for row in ours)
     assert not any(row.serves("bert", "cuda", backend) for row in ours for backend in ("sdpa", "eager"))
     assert plugin.FLASH_ATTN.serves("bert", "cuda", "flash_attention_2")
-    assert not any(plugin.VARLEN_LOOP.serves(each, "cuda") for each in ("albert", "deberta-v2", "t5"))
+    assert not any(
+        plugin.VARLEN_LOOP.serves("any", "cuda", needs=needs) for needs in (None, LAYERS_OF["deberta-v2"].needs)
+    )
 
 
 def test_the_loop_serves_where_flash_attn_is_asked_for_and_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +53,7 @@ def test_the_loop_serves_where_flash_attn_is_asked_for_and_installed(monkeypatch
         monkeypatch.setattr(plugin, "_installed", lambda _, there=there: there)
         loop = plugin.sie_runners()[0]
         assert loop.name == "varlen-loop"
-        assert loop.serves("bert", "cuda", "flash_attention_2") == there
+        assert loop.serves("bert", "cuda", "flash_attention_2", LAYERS_OF["bert"].needs) == there
 
 
 def registered_beside(folder: Path) -> list[str]:

@@ -6,7 +6,6 @@ attention are checked by PyTorch itself; its numbers are compared in `tests/gpu`
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,12 @@ from sie_text.heads import find_spans
 from torch.nn.attention import varlen
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sie_core.contracts import ModelCard
-from tests.pytorch.forward.support import PackedBatch, batch_for, forward, with_expansion
-from tests.pytorch.models import ARCHITECTURES, HIDDEN
+from tests.pytorch.forward.support import PackedBatch, batch_for, forward, load_of, with_expansion
+from tests.pytorch.models import ARCHITECTURES, HIDDEN, described
 
 META = torch.device("meta")
 PACKED = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
-LOOPED = [name for name, each in ARCHITECTURES.items() if VARLEN_LOOP.serves(each.config().model_type, "cuda")]
+LOOPED = described(VARLEN_LOOP.features)
 CASES = [
     *((runner, name) for runner in (TorchVarlenRunner, PackedRunner) for name in PACKED),
     *((VarlenLoopRunner, name) for name in LOOPED),
@@ -45,7 +43,7 @@ def context(name: str, dtype: torch.dtype = torch.bfloat16, **fields: Any) -> Ru
     with META:
         model = tf.AutoModel.from_config(config, dtype=dtype).eval().requires_grad_(False)
     folder = Path("nowhere")
-    return RunnerContext(model, folder, ModelCard(folder, json.loads("{}")), META, dtype, "auto", 1)
+    return load_of(model, folder, dtype)
 
 
 def on_meta(batch: PackedBatch) -> PackedBatch:

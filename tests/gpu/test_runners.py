@@ -15,7 +15,6 @@ from sie_pytorch.forward import (
     LoraRunner,
     LowRank,
     Runner,
-    RunnerContext,
     build_runner,
     relative_error,
 )
@@ -27,14 +26,14 @@ from sie_pytorch.forward.specs import RUNNERS as OURS
 
 from sie_core.contracts import Device, ModelCard
 from tests.gpu.device import CAPABLE, DEVICE, HALF, NEEDS_AMPERE, NEEDS_GPU, RUNNERS, MakeRunner
-from tests.pytorch.forward.support import batch_for, forward
+from tests.pytorch.forward.support import batch_for, forward, load_of
 from tests.pytorch.forward.test_low_rank import factors_for, merged
-from tests.pytorch.models import ARCHITECTURES
+from tests.pytorch.models import ARCHITECTURES, LAYERS_OF, described
 
 pytestmark = NEEDS_GPU
 
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
-LOOPED = [name for name, each in ARCHITECTURES.items() if plugin.VARLEN_LOOP.serves(each.config().model_type, "cuda")]
+LOOPED = described(plugin.VARLEN_LOOP.features)
 CASES = [
     pytest.param(runner.values[0], name, id=f"{runner.id}-{name}", marks=runner.marks)
     for runner in RUNNERS
@@ -70,7 +69,7 @@ def alone(checkpoint: Checkpoint) -> Alone:
 
 def made(make: MakeRunner, folder: Path, dtype: torch.dtype) -> Runner:
     model = load_model(folder, dtype, DEVICE)
-    return make(RunnerContext(model, folder, ModelCard(folder, {}), DEVICE, dtype, "auto", 1))
+    return make(load_of(model, folder, dtype))
 
 
 @torch.inference_mode()
@@ -162,7 +161,11 @@ def test_the_best_runner_that_is_there_proves_itself(
         checkpoint(name), card, Device("cuda"), precision, runner_specs=specs, expands_queries=expands_queries
     )
     info = built.info
-    kernels = [spec for spec in plugin.sie_runners() if spec.serves(info.model_type, "cuda")]
+    kernels = [
+        spec
+        for spec in plugin.sie_runners()
+        if spec.serves(info.model_type, "cuda", needs=LAYERS_OF[info.model_type].needs)
+    ]
     best = kernels[0].name if CAPABLE and precision == "float16" else "packed"
     assert info.name == best, info.reason
     assert info.precision == precision

@@ -19,7 +19,7 @@ from sie_core.settings import Settings
 
 HEAD = """
 from pathlib import Path
-from sie_core.contracts import Batch, ModelFamily, Option, OutputDtype, Postprocessor, RunnerSpec
+from sie_core.contracts import ArchitectureRecord, Batch, ModelFamily, Option, OutputDtype, Postprocessor, RunnerSpec
 from sie_core.contracts import ObjectStoreFactory, PluginSetting, WeightPackage, WeightTierFactory
 from sie_core.hookspecs import hookimpl
 CONTRACT_VERSION = 1
@@ -119,6 +119,13 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
         ("@hookimpl\nasync def sie_model_families(): return []", ["(coroutine), not a list"]),
         ("@hookimpl\ndef sie_schedulers(): return ['a']", ["not a mapping of scheduler objects"]),
         ("@hookimpl\ndef sie_schedulers(): return {'a': 3}", ["factory is 3, which cannot be called"]),
+        ("@hookimpl\ndef sie_architectures(): return ['bert']", ["at position 0, not a ArchitectureRecord"]),
+        ("@hookimpl\ndef sie_architectures(): return [ArchitectureRecord('a b')]", ["'a b', not a name of letters"]),
+        (
+            "from sie_text.architectures import Architecture\n@hookimpl\n"
+            "def sie_architectures(): return [Architecture('a', model='m.C')]",
+            ["raised ValueError", "model is 'm.C', not a string like 'module:name'"],
+        ),
         (family("a.b"), ["a '.' would make it a class path"]),
         (family("t") + "claims = None", ["claims is None, which cannot be called"]),
         (family("t").replace("m:f", "m.f"), ["load is 'm.f', not a string like 'module:function'"]),
@@ -181,6 +188,7 @@ def test_a_strict_start_names_every_broken_plugin(distribution):
     [
         ("sie_model_families(): return [ModelFamily('same', 'm:f', claims)]", "model family"),
         ("sie_schedulers(): return {'same': list}", "scheduler"),
+        ("sie_architectures(): return [ArchitectureRecord('same')]", "architecture"),
         ("sie_output_dtypes(): return [OutputDtype('same', 's', list)]", "output dtype"),
         ("sie_postprocessors(): return [Postprocessor('same', 'dense', 'sparse', list)]", "postprocessor"),
         ("sie_weight_tiers(): return [WeightTierFactory('same', 1, list)]", "weight tier"),

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import transformers as tf
 from safetensors.numpy import save_file
+from sie_text.architectures import RECORDS, find_architecture
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from tests.pytorch.tokenizers import write_tokenizer
@@ -200,6 +201,20 @@ ARCHITECTURES = {
     )
 }
 """Every architecture that transformers has a class for. `new` (GTE, Stella) is written by `write_new` alone."""
+
+
+LAYERS_OF = {each.name: found.layers for each in RECORDS if (found := find_architecture(each.name)) and found.layers}
+"""The layers of the model types that a record describes."""
+
+
+def described(features: frozenset[str]) -> list[str]:
+    """List the architectures whose layers have no other features."""
+    return [name for name, each in ARCHITECTURES.items() if _needs(each.config().model_type) <= features]
+
+
+def _needs(model_type: str) -> set[str]:
+    layers = LAYERS_OF.get(model_type)
+    return {"a record"} if layers is None else set(layers.needs)
 
 
 def _without_types(fields: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def models(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> 
     write_encoder(checkpoint("bert"), models / "module", st.Pooling(HIDDEN, "mean"))
     chain = json.loads((models / "module/modules.json").read_text())
     (models / "module/modules.json").write_text(json.dumps([{**chain[0], "type": "pylate.models.Odd.Odd"}]))
-    write_encoder(checkpoint("bert"), models / "jina", st.Pooling(HIDDEN, "mean"))
+    write_encoder(checkpoint("xlm-roberta"), models / "jina", st.Pooling(HIDDEN, "mean"))
     (models / "jina/modules.json").write_text(json.dumps([{**chain[0], "type": "custom_st.Transformer"}, chain[1]]))
     config = json.loads((models / "jina/config.json").read_text())
     config |= {"lora_adaptations": ["retrieval.query"], "position_embedding_type": "rotary"}

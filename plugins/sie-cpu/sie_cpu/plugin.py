@@ -5,7 +5,8 @@ It names a class and imports no torch.
 
 from __future__ import annotations
 
-from sie_pytorch.forward import DESCRIBED, INTERFACE
+from sie_pytorch.forward import INTERFACE
+from sie_text.architectures import Feature
 
 from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
@@ -22,7 +23,7 @@ def sie_runners() -> list[RunnerSpec]:
             name="cpu-kernels",
             interface=INTERFACE,
             target="sie_cpu.runner:KernelRunner",
-            model_types=DESCRIBED,
+            features=frozenset(Feature) - {Feature.RELATIVE_BIAS},
             devices=frozenset({"cpu"}),
             priority=20,
             build=installed(),

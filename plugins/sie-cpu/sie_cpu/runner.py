@@ -1,7 +1,7 @@
 """The kernel runner: all layers of a described model in one call to compiled code.
 
-It takes embeddings and rotary angles from the model's own modules, and the layers' weights by the table of
-architectures.
+It takes embeddings and rotary angles from the model's own modules, and the layers' weights by the record
+of its type.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from weakref import WeakKeyDictionary
 import torch
 from sie_pytorch.forward import (
     EncoderEntry,
-    Feature,
     LayerStack,
     LowRank,
-    PreNorm,
     RelativePositions,
     RunnerContext,
     RunnerUnfitError,
     weight_bytes,
 )
+from sie_text.architectures import PreNorm
 
 from sie_core.contracts import preemption_point
 from sie_cpu.entry import NOTHING, Entry, Span, spans
@@ -36,8 +35,6 @@ from sie_cpu.structures import DistanceColumns, Encoder, Layer, LayerLowRank, No
 
 T = TypeVar("T")
 
-COMPUTES = frozenset(Feature)
-"""All features of the table."""
 PRODUCTS_AT_ONCE = 1 << 29
 """Approximate multiply-adds between two preemption points: 1 to 2 ms of MiniLM."""
 LEAST_AT_ONCE = 96
@@ -53,13 +50,11 @@ class KernelRunner:
         """Pack the weights of `context.model`.
 
         Raises:
-            RunnerUnfitError: The model does not match its table row, or no build of the kernels runs here.
+            RunnerUnfitError: The model does not match its record, or no build of the kernels runs here.
         """
         model = context.model
         try:
-            self._stack = stack = LayerStack(model, COMPUTES)
-            if stack.activation not in ACTIVATIONS:
-                raise RunnerUnfitError(f"its activation {stack.activation!r} is none of {', '.join(ACTIVATIONS)}")
+            self._stack = stack = LayerStack(model, context.layers, context.features)
             self._kernels = kernels_for(str(context.dtype).removeprefix("torch."))
             self._positions = RelativePositions(model) if stack.row.disentangled else None
             self._entry = EncoderEntry(model, stack.row)
@@ -76,7 +71,7 @@ class KernelRunner:
         except OSError as error:
             raise RunnerUnfitError(str(error)) from error
         except AttributeError as error:
-            raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
+            raise RunnerUnfitError(f"its layers are not those of its record: {error}") from error
         hidden: int = model.config.hidden_size
         self._enter = Entry(self._entry, hidden)
         self._layers = (Layer * len(layers))(*layers)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
-from sie_pytorch.forward import DESCRIBED, DISENTANGLED, INTERFACE
+from sie_pytorch.forward import INTERFACE
+from sie_text.architectures import Feature
 
 from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
@@ -38,7 +39,7 @@ VARLEN_LOOP = RunnerSpec(
     name="varlen-loop",
     interface=INTERFACE,
     target="sie_flash.runners:VarlenLoopRunner",
-    model_types=DESCRIBED - DISENTANGLED,
+    features=frozenset(Feature) - {Feature.DISENTANGLED, Feature.RELATIVE_BIAS},
     devices=CUDA,
     priority=40,
     attention_backends=TORCH_VARLEN.attention_backends,

@@ -58,7 +58,7 @@ class FusedLayers:
         dtype = torch.float32  # no check compares its half precision with float32
         try:
             with device_errors(), torch.inference_mode():
-                loaded = load_model(card.path, dtype, device, part)
+                loaded = load_model(card.path, dtype, device, part, card.records)
                 backend, threads = context.attention_backend, context.threads
                 self._model: Any = RunnerContext(loaded, card.path, card, device, dtype, backend, threads).cast_model()
                 size, layers = loaded.config.hidden_size, loaded.config.num_hidden_layers

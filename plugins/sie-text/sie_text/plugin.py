@@ -1,11 +1,15 @@
-"""The plugin `text`: the family `static`, and configs of models people use. It imports no model library."""
+"""The plugin `text`: the family `static`, the architectures of text encoders, and configs of models people use.
+
+It imports no model library.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sie_core.contracts import ModelFamily
+from sie_core.contracts import ArchitectureRecord, ModelFamily
 from sie_core.hookspecs import hookimpl
+from sie_text.architectures import RECORDS
 from sie_text.options import STATIC_OPTIONS
 from sie_text.recipe.static import claim_static
 
@@ -24,6 +28,12 @@ def sie_model_families() -> list[ModelFamily]:
             preview="sie_text.static.preview:preview_static",
         )
     ]
+
+
+@hookimpl
+def sie_architectures() -> list[ArchitectureRecord]:
+    """Register the architectures of the house."""
+    return list(RECORDS)
 
 
 @hookimpl

@@ -20,6 +20,11 @@ class RunnerSpec:
     """`module:Class`, imported when first needed."""
     model_types: frozenset[str] = frozenset()
     """transformers model types it serves; empty means all."""
+    features: frozenset[str] = frozenset()
+    """Features of layers it computes, in the words of its `interface`'s owner; empty means that it needs no record.
+
+    It is tried for models whose registered architecture (`sie_architectures`) has no others.
+    """
     devices: frozenset[str] = frozenset()
     """Device kinds it serves; empty means all."""
     priority: int = 0
@@ -36,10 +41,24 @@ class RunnerSpec:
     """Precisions in which it is as fast as in float32 on this machine's CPU, even if other runners are slower in them.
     """
 
-    def serves(self, model_type: str | None, device_kind: str, attention_backend: str = "auto") -> bool:
-        """Whether the runner may be tried for this model, on this device, under this attention backend."""
+    def serves(
+        self,
+        model_type: str | None,
+        device_kind: str,
+        attention_backend: str = "auto",
+        needs: frozenset[str] | None = None,
+    ) -> bool:
+        """Whether the runner may be tried for this model, on this device, under this attention backend.
+
+        Args:
+            model_type: transformers' model type.
+            device_kind: Kind of the device.
+            attention_backend: Value of `SIE_ATTENTION_BACKEND`.
+            needs: The features of the model's layers; None if no record describes them.
+        """
         return (
             (not self.model_types or model_type in self.model_types)
+            and (not self.features or (needs is not None and needs <= self.features))
             and (not self.devices or device_kind in self.devices)
             and (not self.attention_backends or attention_backend in self.attention_backends)
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sie_core.contracts.model.architectures import ArchitectureRecord
+
 
 @dataclass(frozen=True, slots=True)
 class ModuleCard:
@@ -37,6 +39,8 @@ class ModelCard:
     """`config_sentence_transformers.json`: prompts, default prompt name, similarity."""
     files: tuple[str, ...] = ()
     """Every file, relative to `path`, with `/` between folders."""
+    records: Mapping[str, ArchitectureRecord] = field(default_factory=dict, compare=False, repr=False)
+    """What plugins registered by `sie_architectures`, by model type: `config` is read by them."""
 
     @property
     def model_type(self) -> str | None:

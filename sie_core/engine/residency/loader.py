@@ -130,7 +130,7 @@ class Loader:
             device=self.device,
             precision=self.precision(fetched.resolved),
             weights=weights,
-            card=fetched.card,
+            card=None if fetched.card is None else self.plugins.informed(fetched.card),
             attention_backend=self.settings.attention_backend,
             runner=self.settings.runner,
             threads=self.compute_threads,

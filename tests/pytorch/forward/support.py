@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 import transformers as tf
-from sie_pytorch.forward import BuiltRunner, LowRank, build_runner
+from sie_pytorch.forward import BuiltRunner, LowRank, RunnerContext, build_runner
 from sie_pytorch.forward.specs import RUNNERS
+from sie_text.architectures import Feature
 
 from sie_core.contracts import Device, ModelCard, RunnerSpec
 from tests.pytorch.models import ARCHITECTURES, POSITIONS, VOCABULARY
 
+LOOPED = frozenset(Feature) - {Feature.DISENTANGLED, Feature.RELATIVE_BIAS}
+"""The features of loops that are made, or registered, by tests."""
 PACKED = tuple(row for row in RUNNERS if row.name == "packed")
 """The packed runner alone, whatever faster ones are registered beside it."""
 TOLERANCE = 1e-4
@@ -71,6 +74,11 @@ def build(folder: Path, runner_specs: Sequence[RunnerSpec] = PACKED, **arguments
     card = ModelCard(folder, json.loads((folder / "config.json").read_text()))
     arguments = {"precision": "float32", **arguments}
     return build_runner(folder, card, Device("cpu"), runner_specs=runner_specs, **arguments)
+
+
+def load_of(model: Any, folder: Path, dtype: torch.dtype = torch.float32) -> RunnerContext:
+    """Make what a loop is made of, on the device of `model`."""
+    return RunnerContext(model, folder, ModelCard(folder, {}), model.device, dtype, "auto", 1, features=LOOPED)
 
 
 def forward(runner: Any, batch: PackedBatch, low_rank: LowRank | None = None) -> torch.Tensor:

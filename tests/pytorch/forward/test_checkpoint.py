@@ -270,7 +270,7 @@ def test_the_first_nomic_checkpoints_are_read(copy_of: Callable[[str], Path], ru
 
 
 def test_the_first_layout_of_jina_v3_is_refused_with_the_remedy(copy_of: Callable[[str], Path]) -> None:
-    folder = copy_of("roberta")
+    folder = copy_of("xlm-roberta")
     change_config(folder, lora_adaptations=["retrieval.query"], position_embedding_type="rotary")
     with pytest.raises(ModelLoadError, match="jina-embeddings-v3-hf") as caught:
         build(folder)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from sie_pytorch.forward import BuiltRunner
-from sie_pytorch.forward.architectures import DESCRIBED, DISENTANGLED
 from sie_pytorch.forward.specs import RUNNERS
 
 from tests.pytorch.forward.support import (
@@ -25,14 +24,13 @@ from tests.pytorch.forward.support import (
     with_expansion,
 )
 from tests.pytorch.forward.test_proof import spec
-from tests.pytorch.models import ARCHITECTURES
+from tests.pytorch.models import ARCHITECTURES, described
 
 LOOP = [row for row in RUNNERS if row.name == "encoder-loop"]
-LOOPED = [name for name, each in ARCHITECTURES.items() if each.config().model_type in DESCRIBED - DISENTANGLED]
 CASES = [
     *(("packed", name) for name, architecture in ARCHITECTURES.items() if architecture.packed),
     *(("padded", name) for name, architecture in ARCHITECTURES.items() if not architecture.packed),
-    *(("encoder-loop", name) for name in LOOPED),
+    *(("encoder-loop", name) for name in described(LOOP[0].features)),
 ]
 COMPANY = ("convbert", "deberta", "deberta-v2")
 """A convolution sees what attention does not; in DeBERTa a token that is not seen averages all, padding included."""

@@ -10,7 +10,6 @@ import pytest
 import torch
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import BuiltRunner, Factors, LowRank
-from sie_pytorch.forward.architectures import DESCRIBED, DISENTANGLED
 from sie_pytorch.forward.specs import RUNNERS
 
 from sie_core.contracts import preempted_by
@@ -25,15 +24,14 @@ from tests.pytorch.forward.support import (
     reference_model,
     with_expansion,
 )
-from tests.pytorch.models import ARCHITECTURES
+from tests.pytorch.models import ARCHITECTURES, described
 
 SPECS = {spec.name: spec for spec in (*RUNNERS, *sie_runners())}
-LOOPED = [name for name, each in ARCHITECTURES.items() if each.config().model_type in DESCRIBED - DISENTANGLED]
 CASES = [
     *(("", name) for name in ARCHITECTURES),
     *(("packed", name) for name, architecture in ARCHITECTURES.items() if architecture.packed),
-    *((runner, name) for runner in ("encoder-loop", "cpu-kernels") for name in LOOPED),
-    *((runner, "deberta-v2") for runner in ("deberta", "cpu-kernels")),
+    *((runner, name) for runner in ("encoder-loop", "cpu-kernels") for name in described(SPECS[runner].features)),
+    ("deberta", "deberta-v2"),
 ]
 """Runners by name, the padded one without any, and the architectures each serves."""
 

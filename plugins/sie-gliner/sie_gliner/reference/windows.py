@@ -110,7 +110,7 @@ def _rows(context: LoadContext) -> RowMaker:
 
 
 def _positions(card: ModelCard, part: EncoderPart) -> int | None:
-    return position_limit(load_model(card.path, torch.float32, torch.device("cpu"), part))
+    return position_limit(load_model(card.path, torch.float32, torch.device("cpu"), part, card.records))
 
 
 def _entity(found: dict[str, Any], first: int) -> Entity:

@@ -12,21 +12,11 @@ from typing import TYPE_CHECKING, Any
 from sie_pytorch.forward.specs import INTERFACE
 
 if TYPE_CHECKING:
-    from sie_pytorch.forward.architectures import (
-        ARCHITECTURES,
-        DESCRIBED,
-        DISENTANGLED,
-        Architecture,
-        Feature,
-        Layers,
-        PostNorm,
-        PreNorm,
-    )
-    from sie_pytorch.forward.checkpoint.dialects import refuse_unheeded
     from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles, outside_heap
     from sie_pytorch.forward.checkpoint.positions import frequencies_follow_batch, position_limit
     from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, TOLERANCE, least_cosine, relative_error
-    from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model
+    from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model, register_class
+    from sie_pytorch.forward.checkpoint.unheeded import refuse_unheeded
     from sie_pytorch.forward.choice.build import build_runner
     from sie_pytorch.forward.choice.built import BuiltRunner, RunnerInfo
     from sie_pytorch.forward.deberta.positions import RelativePositions
@@ -57,15 +47,11 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.transfers import HostCopy, Transfers
 
 __all__ = [
-    "ARCHITECTURES",
-    "DESCRIBED",
-    "DISENTANGLED",
     "INTERFACE",
     "LEAST_COSINE",
     "TOLERANCE",
     "UNMAPPED",
     "Angles",
-    "Architecture",
     "Attention",
     "AttentionLayout",
     "BuiltRunner",
@@ -73,13 +59,11 @@ __all__ = [
     "EncoderEntry",
     "EncoderPart",
     "Factors",
-    "Feature",
     "HostCopy",
     "Judge",
     "LayerLoop",
     "LayerNorms",
     "LayerStack",
-    "Layers",
     "LoopLayer",
     "LoopParts",
     "LoraDelta",
@@ -95,8 +79,6 @@ __all__ = [
     "PaddedBatch",
     "PaddedBatches",
     "PaddedRunner",
-    "PostNorm",
-    "PreNorm",
     "Product",
     "RelativePositions",
     "Rows",
@@ -121,6 +103,7 @@ __all__ = [
     "prepack",
     "recall_refusal",
     "refuse_unheeded",
+    "register_class",
     "relative_error",
     "runs_of",
     "seen_tokens",
@@ -185,12 +168,13 @@ _MODULES = {
         "HostCopy",
         "Transfers",
     ),
-    "checkpoint.dialects": ("refuse_unheeded",),
+    "checkpoint.unheeded": ("refuse_unheeded",),
     "checkpoint.positions": ("frequencies_follow_batch", "position_limit"),
     "checkpoint.reading": (
         "EncoderPart",
         "account_for",
         "load_model",
+        "register_class",
     ),
     "checkpoint.mapping": (
         "UNMAPPED",
@@ -202,16 +186,6 @@ _MODULES = {
         "TOLERANCE",
         "least_cosine",
         "relative_error",
-    ),
-    "architectures": (
-        "ARCHITECTURES",
-        "DESCRIBED",
-        "DISENTANGLED",
-        "Architecture",
-        "Feature",
-        "Layers",
-        "PostNorm",
-        "PreNorm",
     ),
     "loop.entry": (
         "Angles",

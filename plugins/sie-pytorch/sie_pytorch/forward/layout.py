@@ -58,6 +58,14 @@ def seen_tokens(cu_seqlens: torch.Tensor, key_lengths: torch.Tensor) -> torch.Te
     return places < key_lengths.repeat_interleave(lengths)
 
 
+class BiasWithin(Protocol):
+    """Biases of attention scores by the distance of two tokens."""
+
+    def within(self, length: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return the biases within a sequence: `[heads, queries, keys]`, both `length`."""
+        ...
+
+
 class AttentionLayout(Protocol):
     """One batch's sequences, handed down to every attention layer of one forward pass, and a way to attend in them."""
 
@@ -105,6 +113,7 @@ class PackedLayout:
     calls: int = 0
     """Attention layers that ran so far."""
     _masks: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+    _biases: dict[int, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -131,16 +140,17 @@ class PackedLayout:
         causal: bool,
         window: int | None,
         scale: float | None,
+        bias: BiasWithin | None = None,
     ) -> torch.Tensor:
-        """Attend; see `AttentionLayout.attend`."""
+        """Attend; see `AttentionLayout.attend`. One `bias` is for all layers of a pass."""
         self.calls += 1
         seen = self.seen or (None,) * len(self.runs)
         if len(self.runs) == 1:
-            output = self._run(query, key, value, self.runs[0], seen[0], causal, window, scale)
+            output = self._run(query, key, value, self.runs[0], seen[0], causal, window, scale, bias)
             return output.transpose(1, 2).reshape(1, query.shape[2], query.shape[1], value.shape[3]).contiguous()
         packed = query.new_empty((1, query.shape[2], query.shape[1], value.shape[3]))
         for run, keys in zip(self.runs, seen, strict=True):
-            output = self._run(query, key, value, run, keys, causal, window, scale)
+            output = self._run(query, key, value, run, keys, causal, window, scale, bias)
             rows = packed[0, run.start : run.stop].view(run.count, run.length, *packed.shape[2:])
             rows.copy_(output.transpose(1, 2))
         return packed
@@ -155,15 +165,17 @@ class PackedLayout:
         causal: bool,
         window: int | None,
         scale: float | None,
+        bias: BiasWithin | None,
     ) -> torch.Tensor:
         """Attend within the sequences of one run: `[count, heads, length, value_dim]`."""
         q, k, v = (
             states[0, :, run.start : run.stop].view(-1, run.count, run.length, states.shape[3]).transpose(0, 1)
             for states in (query, key, value)
         )
+        biases = None if bias is None else self._bias(bias, run.length, q.dtype)
         if window is None or window >= run.length:
-            if seen is None or not causal:
-                return self._kernel(q, k, v, seen, causal, scale)
+            if (seen is None and biases is None) or not causal:
+                return self._kernel(q, k, v, seen, causal, scale, biases)
             window = run.length
         block = max(WINDOW_BLOCK, window)
         parts = []
@@ -174,8 +186,15 @@ class PackedLayout:
             mask = self._band(start - low, stop - start, high - low, causal, window, q.device)
             if seen is not None:
                 mask = mask & seen[..., low:high]
-            parts.append(self._kernel(q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high], mask, False, scale))
+            some = None if biases is None else biases[:, start:stop, low:high]
+            keys, values = k[:, :, low:high], v[:, :, low:high]
+            parts.append(self._kernel(q[:, :, start:stop], keys, values, mask, False, scale, some))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+    def _bias(self, bias: BiasWithin, length: int, dtype: torch.dtype) -> torch.Tensor:
+        if length not in self._biases:
+            self._biases[length] = bias.within(length, dtype)
+        return self._biases[length]
 
     def _band(
         self, offset: int, queries: int, keys: int, causal: bool, window: int, device: torch.device
@@ -199,13 +218,15 @@ class PackedLayout:
         mask: torch.Tensor | None,
         causal: bool,
         scale: float | None,
+        bias: torch.Tensor | None,
     ) -> torch.Tensor:
         if self.eager:
-            states = _eager(query, key, value, mask, causal, scale)
+            states = _eager(query, key, value, mask, causal, scale, bias)
         else:
             grouped = query.shape[1] != key.shape[1]
+            added = mask if bias is None else bias if mask is None else torch.where(mask, bias, float("-inf"))
             states = F.scaled_dot_product_attention(
-                query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
+                query, key, value, attn_mask=added, is_causal=causal, scale=scale, enable_gqa=grouped
             )
         if self.seen is None or mask is None:
             return states
@@ -220,12 +241,15 @@ def _eager(
     mask: torch.Tensor | None,
     causal: bool,
     scale: float | None,
+    bias: torch.Tensor | None,
 ) -> torch.Tensor:
     """Spell attention out, the softmax in float32."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale)
+    if bias is not None:
+        scores = scores + bias
     if causal:
         mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from sie_text.architectures import Layers, find_architecture
 
 from sie_core.contracts import ModelCard
 from sie_pytorch.forward.checkpoint.half_precision import WideTable
@@ -56,6 +57,15 @@ class RunnerContext:
     """CPU threads the forward pass may use."""
     mapped: MappedFiles = UNMAPPED
     """The checkpoint's files in this process; a runner that took weights in another form may `release` them."""
+    features: frozenset[str] = frozenset()
+    """The features that the `RunnerSpec` states."""
+
+    @property
+    def layers(self) -> Layers | None:
+        """The layers of `model` by the record of its type; None if none describes them."""
+        stated = self.card.model_type or self.model.config.model_type
+        record = find_architecture(stated, self.card.records)
+        return None if record is None else record.layers
 
     def cast_model(self) -> Any:
         """Bring the weights of `model` into `dtype`, in place, and return it: for runners that drive it."""

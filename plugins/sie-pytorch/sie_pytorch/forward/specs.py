@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from sie_text.architectures import ACTIVATIONS, Feature
+
 from sie_core.contracts import RunnerSpec
-from sie_pytorch.forward.architectures import DESCRIBED, DISENTANGLED
 
 NAME, VERSION = "sie.runner", 2
 INTERFACE = f"{NAME}/{VERSION}"
@@ -19,7 +20,7 @@ RUNNERS = (
         name="encoder-loop",
         interface=INTERFACE,
         target="sie_pytorch.forward.loop.runner:EncoderLoop",
-        model_types=DESCRIBED - DISENTANGLED,
+        features=frozenset(Feature) - {Feature.DISENTANGLED},
         devices=frozenset({"cpu"}),
         priority=10,
     ),
@@ -27,7 +28,8 @@ RUNNERS = (
         name="deberta",
         interface=INTERFACE,
         target="sie_pytorch.forward.deberta.runner:PackedDeberta",
-        model_types=DISENTANGLED,
+        model_types=frozenset({"deberta-v2"}),
+        features=frozenset({Feature.DISENTANGLED, Feature.LAYER_NORM, Feature.POST_NORM, *ACTIVATIONS.values()}),
         devices=frozenset({"cpu"}),
         priority=10,
     ),

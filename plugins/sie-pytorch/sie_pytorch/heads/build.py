@@ -55,4 +55,6 @@ def _splade(settings: SpladeSettings, context: HeadContext) -> Head:
 
     # A vocabulary's layer is as large as some transformers: it computes in their precision.
     dtype = getattr(torch, context.precision)
-    return SpladeHead(settings, load_masked_language_head(context.card.path, dtype, context.device))
+    return SpladeHead(
+        settings, load_masked_language_head(context.card.path, dtype, context.device, context.card.records)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from sie_sentence_transformers.references.words import (
     words_of,
 )
 from sie_sentence_transformers.tokenizing import obey_files
+from sie_sentence_transformers.translating import readable
 
 COMMON = frozenset(
     {"query_template", "doc_template", "default_instruction", "max_seq_length", "query_max_length", "normalize"}
@@ -65,13 +67,15 @@ def open_library(
     refuse_other_class(served)
     assert context.card is not None
     torch.set_num_threads(context.threads)
-    library = kind(
-        str(context.card.path),
-        device="cpu",
-        local_files_only=True,
-        trust_remote_code=trust_remote_code,
-        model_kwargs={"use_safetensors": True, "dtype": torch.float32},
-    )
+    runs_own = trust_remote_code and "auto_map" in context.card.config
+    with nullcontext(context.card.path) if runs_own else readable(context.card) as folder:
+        library = kind(
+            str(folder),
+            device="cpu",
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            model_kwargs={"use_safetensors": True, "dtype": torch.float32},
+        )
     obey_files(library)
     limit_length(library, context, served)
     return library

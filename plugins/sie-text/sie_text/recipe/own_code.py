@@ -1,6 +1,6 @@
 """Code that comes with weights (`auto_map` in `config.json`): whether transformers' own class computes the same.
 
-One table says which classes do. Any other is refused, unless the model's config has it ignored or run.
+The records of architectures name those that are. Others are refused, unless the model's config ignores or runs them.
 """
 
 from __future__ import annotations
@@ -9,29 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from sie_core.contracts import LoadContext, ModelLoadError
+from sie_text.architectures import NONE, Records, find_architecture
 
 OPTION = "auto_map"
 IGNORE = "ignore"
 BASE = "AutoModel"
 """The key of `auto_map` for the base model; those for a class with a head are its `AutoModelFor…`."""
-
-EQUAL_CLASSES: Mapping[str, frozenset[str]] = {
-    "eurobert": frozenset(
-        {
-            "modeling_eurobert.EuroBertModel",
-            "modeling_eurobert.EuroBertForMaskedLM",
-            "modeling_eurobert.EuroBertForSequenceClassification",
-        }
-    ),
-    "gte": frozenset({"modeling_hf_alibaba_nlp_gte.GteModel"}),
-    "new": frozenset({"modeling.NewModel", "modeling.NewForMaskedLM", "modeling.NewForSequenceClassification"}),
-    "nomic_bert": frozenset(
-        {"modeling_hf_nomic_bert.NomicBertModel", "modeling_hf_nomic_bert.NomicBertForPreTraining"}
-    ),
-    "phi3": frozenset({"modeling_phi3.Phi3ForCausalLM"}),
-}
-"""Keyed by `model_type`: published classes, without repository, that compute the same as transformers' own.
-"""
 
 Runs = Literal["here", "elsewhere", "nowhere"]
 """Where code of the weights may run once the model's config trusts it: in the asking family, in a later family, or in
@@ -46,17 +29,20 @@ class OwnCodeError(ModelLoadError):
         super().__init__("CONFIG", message)
 
 
-def own_class(config: Mapping[str, Any], *heads: str) -> str | None:
+def own_class(config: Mapping[str, Any], *heads: str, records: Records = NONE) -> str | None:
     """Name the weights' own class, unless it is known to equal one of transformers'; None if there is none.
 
     Args:
         config: The transformer's `config.json`.
         heads: The keys of `auto_map` that count in addition to the base model's. Others do not change the results.
+        records: The registered architectures.
     """
     auto_map = config.get("auto_map")
     if not isinstance(auto_map, Mapping):
         return None
-    equal = EQUAL_CLASSES.get(str(config.get("model_type")), frozenset())
+    record = find_architecture(config.get("model_type"), records)
+    known = record is not None and all(config.get(name) == value for name, value in record.published_if.items())
+    equal = record.published if record is not None and known else frozenset()
     named = (str(auto_map[key]) for key in (BASE, *heads) if auto_map.get(key))
     return next((name for name in named if name.rpartition("--")[2] not in equal), None)
 
@@ -80,7 +66,8 @@ def heed_auto_map(
         OwnCodeError: The class is neither known nor ignored, nor trusted and run `here`; or it is both ignored and
         trusted.
     """
-    name = own_class(config, *heads)
+    records = NONE if context.card is None else context.card.records
+    name = own_class(config, *heads, records=records)
     if name is None:
         return {}
     model_type, trusted = config.get("model_type"), context.model.config.trust_remote_code and runs != "nowhere"

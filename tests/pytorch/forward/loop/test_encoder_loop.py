@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from sie_pytorch.forward import BuiltRunner
-from sie_pytorch.forward.architectures import DESCRIBED, DISENTANGLED
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.loop.linear import row_count
 from sie_pytorch.forward.specs import RUNNERS
@@ -26,9 +25,9 @@ from tests.pytorch.forward.support import (
     reference_model,
 )
 from tests.pytorch.forward.test_new_architecture import reference
-from tests.pytorch.models import ARCHITECTURES, write_checkpoint, write_new
+from tests.pytorch.models import ARCHITECTURES, LAYERS_OF, described, write_checkpoint, write_new
 
-NAMES = [name for name, each in ARCHITECTURES.items() if each.config().model_type in DESCRIBED - DISENTANGLED]
+NAMES = described(RUNNERS[0].features)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -122,7 +121,7 @@ def test_gte_equals_its_description(tmp_path: Path) -> None:
 
 
 def test_the_packed_runner_serves_what_the_table_lacks(checkpoint: Callable[[str], Path]) -> None:
-    assert ARCHITECTURES["albert"].config().model_type not in DESCRIBED
+    assert ARCHITECTURES["albert"].config().model_type not in LAYERS_OF
     assert build(checkpoint("albert"), RUNNERS).info.name == "packed"
 
 

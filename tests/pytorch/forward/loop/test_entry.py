@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from sie_pytorch.forward import ARCHITECTURES, EncoderEntry
+from sie_pytorch.forward import EncoderEntry
 
 from tests.pytorch.forward.support import batch_for, reference_model
+from tests.pytorch.models import LAYERS_OF
 
 
 def entry_of(name: str, folder: Path) -> EncoderEntry:
     model = reference_model(name, folder)
-    architecture = ARCHITECTURES[model.config.model_type]
-    assert architecture.layers is not None
-    return EncoderEntry(model, architecture.layers)
+    return EncoderEntry(model, LAYERS_OF[model.config.model_type])
 
 
 @torch.inference_mode()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sie_text.architectures import has_classifier
 from sie_text.labels import Labels
 from sie_text.recipe import NotUnderstoodError, read_pair_recipe
 
 from sie_core.contracts import Claim, ModelCard, ModelConfig, ModelFacts
-from sie_pytorch.forward.architectures import has_classifier
 
 
 def claim_classifier(card: ModelCard) -> Claim | None:
@@ -17,7 +17,7 @@ def claim_classifier(card: ModelCard) -> Claim | None:
         recipe = read_pair_recipe(card)
     except NotUnderstoodError:
         return None
-    if not recipe.single_texts or not has_classifier(card.model_type):
+    if not recipe.single_texts or not has_classifier(card):
         return None
     return Claim(recipe.reason)
 

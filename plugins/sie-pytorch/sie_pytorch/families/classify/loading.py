@@ -34,6 +34,6 @@ def _own_head(context: HeadContext) -> Head:
     # Imports transformers' classes.
     from sie_pytorch.heads.own_class.loading import load_classifier
 
-    classifier = load_classifier(context.card.path).to(context.device)
+    classifier = load_classifier(context.card.path, context.card.records).to(context.device)
     names = Labels.of(context.card, classifier.labels, None).names
     return ClassificationHead(classifier, names, default_activation(context.card, len(names)))

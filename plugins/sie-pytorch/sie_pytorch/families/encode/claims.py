@@ -6,6 +6,7 @@ and pooling them would give meaningless vectors.
 
 from __future__ import annotations
 
+from sie_text.architectures import is_encoder, translate
 from sie_text.recipe import (
     STANFORD,
     VISION_ARCHITECTURES,
@@ -24,8 +25,6 @@ from sie_text.recipe import (
 )
 
 from sie_core.contracts import Claim, ModelCard, ModelLoadError, NoClaim
-from sie_pytorch.forward.architectures import is_encoder
-from sie_pytorch.forward.checkpoint.dialects import translate
 
 PRIORITY = 0
 PLAIN_SPLADE_PRIORITY = -50
@@ -56,13 +55,13 @@ def claim_encoder(card: ModelCard) -> Claim | NoClaim | None:
         return Claim(f"its modules.json chains {_chain(card, recipe)}", PRIORITY)
     if recipe.multivector is not None:
         return Claim(f"its config.json names {STANFORD}, ColBERT in Stanford's layout", PRIORITY)
-    if isinstance(recipe.sparse, SpladeSettings) and is_encoder(card.model_type):
+    if isinstance(recipe.sparse, SpladeSettings) and is_encoder(card):
         return Claim(
             f"it is a plain {card.model_type} checkpoint with a masked-language-modelling head, served as SPLADE, "
             "though its files do not say that it was trained as one",
             PLAIN_SPLADE_PRIORITY,
         )
-    if is_encoder(card.model_type) and is_headless(card):
+    if is_encoder(card) and is_headless(card):
         if other := foreign_class(card):
             return NoClaim(f"it was saved from {other}, which is no text encoder of the type {card.model_type}")
         return Claim(f"it is a plain {card.model_type} encoder, served as {_chain(card, recipe)}", PRIORITY)
@@ -75,7 +74,7 @@ def _refuse(card: ModelCard, reason: NotUnderstoodError) -> NoClaim | None:
     if first in OTHERS or card.model_type in VISION_ARCHITECTURES:
         return None
     try:
-        translate(card.config)
+        translate(card.config, card.records)
     except ModelLoadError as known:
         return NoClaim(str(known).rstrip("."))
     return NoClaim(str(reason))

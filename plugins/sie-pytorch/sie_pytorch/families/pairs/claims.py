@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sie_text.architectures import has_classifier
 from sie_text.recipe import NotUnderstoodError, is_cross_encoder, read_pair_recipe
 
 from sie_core.contracts import Claim, ModelCard, NoClaim
-from sie_pytorch.forward.architectures import has_classifier
 
 PRIORITY = 0
 SINGLE_TEXTS_PRIORITY = -100
@@ -31,7 +31,7 @@ def claim_pairs(card: ModelCard) -> Claim | NoClaim | None:
         return NoClaim(str(reason)) if is_cross_encoder(card) else None
     if not is_cross_encoder(card) and recipe.source == "vocabulary":
         return NoClaim(LANGUAGE_MODEL)
-    if not is_cross_encoder(card) and not has_classifier(card.model_type):
+    if not is_cross_encoder(card) and not has_classifier(card):
         return NoClaim(
             f"it was saved from {card.architectures[0]}, and no classifier of the type {card.model_type} is served"
         )

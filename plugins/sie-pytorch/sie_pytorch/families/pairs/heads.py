@@ -24,9 +24,9 @@ def load_head(recipe: PairRecipe, context: HeadContext) -> PairHead:
 def _load_classifier(recipe: PairRecipe, context: HeadContext) -> Classifier:
     folder, device = context.card.path, context.device
     if recipe.source == "classifier":
-        return load_classifier(folder).to(device)
+        return load_classifier(folder, context.card.records).to(device)
     if recipe.source == "vocabulary":
-        return Odds(load_vocabulary_rows(folder, recipe.tokens).to(device))
+        return Odds(load_vocabulary_rows(folder, recipe.tokens, context.card.records).to(device))
     assert recipe.pooling is not None
     steps = Steps.load(recipe.steps, len(recipe.pooling.modes) * context.hidden_size, device)
     return PooledClassifier(recipe.pooling, steps)

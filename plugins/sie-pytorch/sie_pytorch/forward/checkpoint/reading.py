@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig
+from sie_text.architectures import NONE, Records, find_architecture, named_by, translate
+from transformers import AutoConfig, AutoModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 from transformers.utils.logging import disable_progress_bar
 
 from sie_core.contracts import ModelLoadError, device_errors
-from sie_pytorch.forward.checkpoint.dialects import refuse_unheeded, translate
 from sie_pytorch.forward.checkpoint.half_precision import half_of, widen_small_weights
 from sie_pytorch.forward.checkpoint.lean_import import import_losses
+from sie_pytorch.forward.checkpoint.unheeded import refuse_unheeded
 
 ENCODERS_ALONE = frozenset(
     {"blenderbot", "blenderbot-small", "m2m_100", "marian", "pegasus", "pegasus_x", "prophetnet"}
@@ -86,15 +87,17 @@ class EncoderPart:
     """Prefix of the names of its tensors, including the dot."""
 
 
-def load_config(folder: Path, part: EncoderPart | None = None) -> Any:
+def load_config(folder: Path, part: EncoderPart | None = None, records: Records = NONE) -> Any:
     """Read the transformers config of a checkpoint, or that of its `part`; every call returns a new one.
 
     Raises:
-        ModelLoadError: `CONFIG`: transformers does not know the model type, or the config is wrong.
+        ModelLoadError: `CONFIG`: transformers does not know the model type, or the config is wrong. `DEPENDENCY`: what
+            the record of the model type names cannot be imported.
     """
     try:
         written = dict(part.config) if part else json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        dialect = translate(written)
+        register_class(written.get("model_type"), records)
+        dialect = translate(written, records)
         if dialect is not None:
             config = AutoConfig.for_model(dialect[0], **dialect[1])
         elif part is not None:
@@ -117,6 +120,28 @@ def load_config(folder: Path, part: EncoderPart | None = None) -> Any:
     return config
 
 
+def register_class(model_type: object, records: Records) -> None:
+    """Have transformers' `AutoConfig` and `AutoModel` know the class that a record names for a model type.
+
+    Raises:
+        ModelLoadError: `DEPENDENCY`: it cannot be imported. `CONFIG`: its config class is of another model type.
+    """
+    record = find_architecture(model_type, records)
+    record = None if record is None else find_architecture(record.served_as, records)
+    if record is None or record.model is None:
+        return
+    model_class = named_by(record, record.model)
+    config_class = model_class.config_class
+    if config_class.model_type != record.name:
+        raise ModelLoadError(
+            "CONFIG",
+            f"The record of the architecture {record.name!r} names {record.model}, whose config class states the "
+            f"model_type {config_class.model_type!r}. Both must be the same.",
+        )
+    AutoConfig.register(record.name, config_class, exist_ok=True)
+    AutoModel.register(config_class, model_class, exist_ok=True)
+
+
 def sparse_blocks(config: Any) -> bool:
     """Whether a config asks for BigBird's sparse attention, which its class gives up permanently at the first short
     text.
@@ -126,7 +151,13 @@ def sparse_blocks(config: Any) -> bool:
     return getattr(config, "attention_type", None) == "block_sparse"
 
 
-def load_model(folder: Path, dtype: torch.dtype, device: torch.device, part: EncoderPart | None = None) -> Any:
+def load_model(
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    part: EncoderPart | None = None,
+    records: Records = NONE,
+) -> Any:
     """Load the base model, or that of `part`, without pooler or head, eager, in evaluation mode.
 
     On a CPU, weights stored in `dtype` are views of the files. Others are cast, and copied to another device, one by
@@ -139,14 +170,14 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device, part: Enc
     """
     half = half_of(folder) if device.type == "cpu" and dtype is torch.float32 else None
     if half is not None:
-        model = _load(folder, half, device, part)
+        model = _load(folder, half, device, part, records)
         if widen_small_weights(model):
             return model
-    return _load(folder, dtype, device, part)
+    return _load(folder, dtype, device, part, records)
 
 
-def _load(folder: Path, dtype: torch.dtype, device: torch.device, part: EncoderPart | None) -> Any:
-    config = load_config(folder, part)
+def _load(folder: Path, dtype: torch.dtype, device: torch.device, part: EncoderPart | None, records: Records) -> Any:
+    config = load_config(folder, part, records)
     model_class = _model_class(config)
     if not any(folder.glob("*.safetensors")):
         raise ModelLoadError(

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from sie_text.architectures import architecture_of
 
 from sie_core.contracts import (
     Device,
@@ -77,10 +78,14 @@ def build_runner(
         DeviceLost: Only a new process gets the device back.
     """
     _require_backend(attention_backend, runner_specs)
-    required = Requirements(runner_specs, attention_backend, runner, expands_queries, needs_lora, judge=judge)
     place = torch.device(str(device))
     card = card if part is None else replace(card, config=part.config)
-    fast = fast_in(required, "bfloat16", card.config.get("model_type", ""), place.type)
+    record = architecture_of(card)
+    layers = None if record is None else record.layers
+    required = Requirements(
+        runner_specs, attention_backend, runner, expands_queries, needs_lora, layers=layers, judge=judge
+    )
+    fast = fast_in(required, "bfloat16", "" if record is None else record.served_as, place.type)
     lost: PrecisionLost | None = None
     for plan in precisions(precision, place, fast):
         if plan.after_overflow and not isinstance(lost, Overflow):
@@ -126,7 +131,7 @@ def _load(
     threads: int,
     part: EncoderPart | None,
 ) -> RunnerContext:
-    model = load_model(folder, plan.weights, device, part)
+    model = load_model(folder, plan.weights, device, part, card.records)
     mapped = MappedFiles.of(folder, model.parameters())
     return RunnerContext(model, folder, card, device, plan.compute, attention_backend, threads, mapped)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 
+from sie_text.architectures import Layers
+
 from sie_core.contracts import RunnerSpec
 from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.longrope import by_length, longrope_parameters
@@ -39,6 +41,8 @@ class Requirements:
     """Whether it must take LoRA adapters."""
     pads: bool = True
     """Whether the padded runner is tried too."""
+    layers: Layers | None = None
+    """The layers by the record of the model type; None if none describes them."""
     judge: Judge | None = None
     """Judges whether half precision preserves the output of the model's head."""
 
@@ -58,6 +62,8 @@ class Candidate:
     backend: str
     takes_lora: bool
     """Whether it must take LoRA adapters to serve."""
+    features: frozenset[str] = frozenset()
+    """The features that its `RunnerSpec` states."""
 
     def made(self, context: RunnerContext) -> Runner:
         """Make the runner.
@@ -65,7 +71,7 @@ class Candidate:
         Raises:
             RunnerUnfitError: It cannot serve the model, or takes no LoRA adapters although it must.
         """
-        runner = self.make(replace(context, attention_backend=self.backend))
+        runner = self.make(replace(context, attention_backend=self.backend, features=self.features))
         if self.takes_lora and not takes_lora(runner):
             raise RunnerUnfitError("it takes no LoRA adapters, and the model's config asks for some")
         rope = longrope_parameters(context.model)
@@ -90,7 +96,9 @@ def registered(required: Requirements, model_type: str, device_kind: str) -> lis
     fit = [spec for spec in _fit(required, model_type, device_kind) if spec.name != PADDED]
     fit.sort(key=lambda spec: (spec.name != required.runner, -spec.priority, spec.name))
     return [
-        Candidate(spec.name, partial(_load_target, spec), required.attention_backend, required.takes_lora)
+        Candidate(
+            spec.name, partial(_load_target, spec), required.attention_backend, required.takes_lora, spec.features
+        )
         for spec in fit
     ]
 
@@ -114,10 +122,11 @@ def of_other_versions(required: Requirements) -> list[str]:
 
 
 def _fit(required: Requirements, model_type: str, device_kind: str) -> list[RunnerSpec]:
+    needs = None if required.layers is None else required.layers.needs
     return [
         spec
         for spec in required.specs
-        if spec.interface == INTERFACE and spec.serves(model_type, device_kind, required.attention_backend)
+        if spec.interface == INTERFACE and spec.serves(model_type, device_kind, required.attention_backend, needs)
     ]
 
 

@@ -24,6 +24,8 @@ PROBE_EXPANSION = (4, 3, 4, 0, 0, 1)
 """Number of tokens that no token attends to, if a model has such tokens; few enough that each sees one in a window."""
 PROBE_BEYOND = 40
 """Tokens by which a sequence exceeds the distances that have separate rows in a position table."""
+DISTANCE = 128
+"""Distance from which all share a bias, if a config states none: MPNet's."""
 PROBE_WINDOW = 16
 """Width of attention windows during the proof, so that short probes reach beyond them."""
 WINDOWS = ("sliding_window", "attention_chunk_size")
@@ -89,10 +91,11 @@ def make_probe(model: Any, limit: int | None, device: torch.device, sequences: S
 
 
 def _proof_lengths(config: Any) -> tuple[int, ...]:
-    """List the lengths of the proof; for DeBERTa one more, at which some distances share a row of the tables."""
-    buckets = getattr(config, "position_buckets", 0)
-    beyond = (buckets // 2 + PROBE_BEYOND,) if isinstance(buckets, int) and buckets > 0 else ()
-    return (*PROBE_LENGTHS, *beyond)
+    """List the lengths of the proof; one more if far distances share a row of a table: of DeBERTa, or of biases."""
+    buckets, biased = getattr(config, "position_buckets", 0), hasattr(config, "relative_attention_num_buckets")
+    nearer = buckets // 2 if isinstance(buckets, int) and buckets > 0 else 0
+    farthest = getattr(config, "relative_attention_max_distance", DISTANCE) if biased else nearer
+    return (*PROBE_LENGTHS, farthest + PROBE_BEYOND) if farthest else PROBE_LENGTHS
 
 
 def special_tokens(config: Any) -> list[int]:

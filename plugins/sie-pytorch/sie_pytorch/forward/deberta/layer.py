@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from sie_text.architectures import DEBERTA
 
-from sie_pytorch.forward.architectures import DEBERTA
 from sie_pytorch.forward.deberta.distances import by_distance
 from sie_pytorch.forward.deberta.positions import RelativePositions
 from sie_pytorch.forward.layout import Run
@@ -53,9 +53,6 @@ class DebertaLayer:
             layer: A `DebertaV2Layer`.
             positions: The model's relative positions.
             dtype: Precision of the computation.
-
-        Raises:
-            RunnerUnfitError: The activation cannot be fused.
         """
         attention = layer.attention.self
         self._heads, self._width = attention.num_attention_heads, attention.attention_head_size

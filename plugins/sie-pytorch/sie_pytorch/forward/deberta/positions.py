@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from sie_text.architectures import DEBERTA
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Model
 
-from sie_pytorch.forward.architectures import DEBERTA
 from sie_pytorch.forward.deberta.distances import Distances
 from sie_pytorch.forward.lora.low_rank import low_rank_part
 from sie_pytorch.forward.protocol import Factors, RunnerUnfitError

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
+from sie_text.architectures import DEBERTA
 
 from sie_core.contracts import preemption_point
-from sie_pytorch.forward.architectures import DEBERTA, Feature
 from sie_pytorch.forward.deberta.layer import DebertaLayer, Tables
 from sie_pytorch.forward.deberta.positions import RelativePositions
 from sie_pytorch.forward.layout import Run, runs_of
@@ -48,11 +48,11 @@ class PackedDeberta:
         require_prepacking()
         model: Any = context.model
         positions = RelativePositions(model)
+        stack = LayerStack(model, context.layers, context.features)
         encoder = model.encoder
         context.cast(model.embeddings)
         self._entry = EncoderEntry(model, DEBERTA)
         self._layers = [_taken(layer, positions, context) for layer in encoder.layer]
-        stack = LayerStack(model, frozenset({Feature.DISENTANGLED}))
         self.linear_shapes = self._entry.linear_shapes | stack.linear_shapes() | positions.linear_shapes
         weights = sum(weight.numel() for weight in encoder.layer.parameters()) * context.dtype.itemsize
         tables = positions.embeddings.nbytes + sum(layer.tables.nbytes for layer in self._layers)

@@ -1,1 +1,1 @@
-"""The loop: runners that run a transformer's layers themselves, told how by the table of architectures."""
+"""The loop: runners that run a transformer's layers themselves, told how by the record of its type."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from sie_text.architectures import Layers
 
-from sie_pytorch.forward.architectures import Layers
 from sie_pytorch.forward.checkpoint.positions import position_rule
 from sie_pytorch.forward.lora.low_rank import applied, low_rank_part
 from sie_pytorch.forward.protocol import LowRank

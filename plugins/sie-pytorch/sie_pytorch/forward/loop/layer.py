@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
+from sie_text.architectures import PreNorm
 
-from sie_pytorch.forward.architectures import PreNorm
 from sie_pytorch.forward.loop.entry import Angles
 from sie_pytorch.forward.loop.linear import Rows, split_gate
 from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, plain_linear
@@ -67,11 +67,7 @@ class LoopParts(Protocol):
         ...
 
     def up_projection(self, stack: LayerStack, layer: torch.nn.Module) -> UpProjection:
-        """Take the weights that widen.
-
-        Raises:
-            RunnerUnfitError: It does not compute the activation.
-        """
+        """Take the weights that widen."""
         ...
 
     def attention(self, stack: LayerStack, layer: torch.nn.Module) -> Attention:

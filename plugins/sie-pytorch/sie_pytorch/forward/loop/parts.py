@@ -54,11 +54,7 @@ class PackedUpProjection:
     """An `UpProjection` by one product, or by two if one is the gate; the activation is fused in."""
 
     def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> None:
-        """Pack the weights.
-
-        Raises:
-            RunnerUnfitError: The activation cannot be fused.
-        """
+        """Pack the weights."""
         self._names = stack.row.up
         up, gate = up_projection_layers(layer, stack)
         self._up = PackedLinear([up], dtype, None if gate else stack.activation)
@@ -82,7 +78,7 @@ class RunAttention:
 
     def __init__(self, stack: LayerStack, layer: torch.nn.Module, dtype: torch.dtype) -> None:
         self._heads, self._key_heads, self._head_size = stack.heads, stack.key_heads, stack.head_size
-        self._scale, self._causal = stack.scale, stack.causal
+        self._scale, self._causal, self._bias = stack.scale, stack.causal, stack.bias
         self._interleaved = stack.row.rotary == "interleaved"
         self._qkv = PackedLinear([plain_linear(layer, name) for name in stack.row.joined], dtype)
         self._head_norms = head_norms(stack, layer, dtype)
@@ -107,7 +103,9 @@ class RunAttention:
             turned = rotate(turned, angles, interleaved=self._interleaved)
         query, key = torch.split(turned, [heads, key_heads], dim=1)
         query, key, value = (part.transpose(0, 1)[None] for part in (query, key, value))
-        attended = layout.attend(query, key, value, causal=self._causal, window=window, scale=self._scale)
+        attended = layout.attend(
+            query, key, value, causal=self._causal, window=window, scale=self._scale, bias=self._bias
+        )
         return F.pad(attended.view(total, heads * size), (0, 0, 0, inputs.shape[0] - total))
 
 

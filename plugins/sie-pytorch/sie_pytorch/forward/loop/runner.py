@@ -1,7 +1,7 @@
 """The loop: a transformer's layers over packed sequences, without the overhead of model classes.
 
-It takes embeddings and rotary angles from the model's own modules, and the layers' weights by the table of
-architectures.
+It takes embeddings and rotary angles from the model's own modules, and the layers' weights by the record
+of its type.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 
 from sie_core.contracts import preemption_point
-from sie_pytorch.forward.architectures import Feature
 from sie_pytorch.forward.loop.entry import Angles, EncoderEntry
 from sie_pytorch.forward.loop.layer import LoopLayer, LoopParts, LoraDelta, Norm
 from sie_pytorch.forward.loop.linear import require_prepacking
@@ -24,9 +23,6 @@ from sie_pytorch.forward.lora.low_rank import joined_part
 from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 from sie_pytorch.forward.transfers import Transfers
 
-COMPUTES = frozenset(Feature) - {Feature.DISENTANGLED}
-"""All features of the table, except DeBERTa's attention, which has its own runner."""
-
 
 class LayerLoop:
     """Runs the layers of a described model with the given parts; the weights are taken once, at load."""
@@ -35,12 +31,12 @@ class LayerLoop:
         """Take the weights of `context.model`.
 
         Raises:
-            RunnerUnfitError: The model does not match its table row, or needs something that the parts do not compute.
+            RunnerUnfitError: The model does not match its record, or needs something that the parts do not compute.
         """
         model = context.model
         self._parts = parts
         try:
-            self._stack = stack = LayerStack(model, COMPUTES)
+            self._stack = stack = LayerStack(model, context.layers, context.features)
             norms = list(stack.norms())
             weights = sum(each.numel() for layer in stack.modules for each in layer.parameters())
             first = norms[0].before
@@ -55,7 +51,7 @@ class LayerLoop:
                 self._layers.append(LoopLayer(stack, layer, around, context.dtype, parts))
                 context.mapped.release(layer.parameters())
         except AttributeError as error:
-            raise RunnerUnfitError(f"its layers are not those of its row: {error}") from error
+            raise RunnerUnfitError(f"its layers are not those of its record: {error}") from error
         self._angles_of = self._entry.angles_of(stack.kinds())
         # Taken, a weight is as large as before.
         self.memory_bytes = weight_bytes(self._entry.embeddings) + weights * context.dtype.itemsize
@@ -122,7 +118,7 @@ class EncoderLoop(LayerLoop):
         """Pack the weights of `context.model`.
 
         Raises:
-            RunnerUnfitError: The model does not match its table row, or PyTorch lacks the operators.
+            RunnerUnfitError: The model does not match its record, or PyTorch lacks the operators.
         """
         require_prepacking()
         eager = context.attention_backend == "eager"

@@ -1,4 +1,4 @@
-"""A model's layers as the table of architectures describes them: modules by name, sizes and rules from the config.
+"""A model's layers as the record of its type describes them: modules by name, sizes and rules from the config.
 
 For runners with their own layers. Everything here is read from transformers' model; nothing is computed.
 """
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from sie_text.architectures import ACTIVATIONS, Bias, Feature, Layers, PreNorm
 
-from sie_pytorch.forward.architectures import ARCHITECTURES, Feature, Layers, PreNorm
+from sie_pytorch.forward.loop.bias import RelativeBias
 from sie_pytorch.forward.protocol import RunnerUnfitError
 
 SLIDING = "sliding_attention"
@@ -49,46 +50,52 @@ class LayerNorms:
 class LayerStack:
     """The layers of a model, with the relevant values of its config."""
 
-    def __init__(self, model: Any, computes: frozenset[Feature]) -> None:
-        """Look the model up in the table.
+    def __init__(self, model: Any, layers: Layers | None, computes: frozenset[str]) -> None:
+        """Find the layers in the model.
 
         Args:
             model: transformers' base model.
-            computes: The features that the runner computes.
+            layers: Its layers by the record of its type: `RunnerContext.layers`.
+            computes: The features that the runner computes: `RunnerContext.features`.
 
         Raises:
-            RunnerUnfitError: No row describes the model, it is configured as a decoder, or its layers need something
-                that the runner does not compute.
-            AttributeError: The layers do not match the row.
+            RunnerUnfitError: No record describes the layers, the model is configured as a decoder, or its layers need
+                something that the runner does not compute.
+            AttributeError: The layers do not match the record.
         """
         self._config = config = model.config
-        architecture = ARCHITECTURES.get(config.model_type)
-        if architecture is None or architecture.layers is None:
-            raise RunnerUnfitError(f"no row of the table of architectures describes the layers of {config.model_type}")
+        if layers is None:
+            raise RunnerUnfitError(f"no record describes the layers of {config.model_type}")
         if getattr(config, "is_decoder", False):
             raise RunnerUnfitError("it is configured as a decoder")
         self._model = model
-        self.row: Layers = architecture.layers
+        self.row = layers.of_config(config)
         self.modules: list[torch.nn.Module] = list(model.get_submodule(self.row.layers))
         self.heads: int = config.num_attention_heads
         self.key_heads: int = (getattr(config, "num_key_value_heads", None) if self.row.groups else None) or self.heads
         self.head_size = plain_linear(self.modules[0], self.row.attention_output).in_features // self.heads
         terms = 3 if self.row.disentangled else 1
-        self.scale: float = (getattr(config, "query_pre_attn_scalar", None) or terms * self.head_size) ** -0.5
+        scalar = getattr(config, "query_pre_attn_scalar", None) or terms * self.head_size
+        self.scale: float = scalar**-0.5 if self.row.scaled else 1.0
         """Factor of the attention scores."""
         self.causal = self.row.causal and is_causal(config)
-        names = ("hidden_act", "activation", "hidden_activation")
+        self.bias = None if layers.bias is None else _bias_of(model, layers.bias)
+        """Biases of the attention scores by distance."""
+        names = ("hidden_act", "activation", "hidden_activation", "dense_act_fn")
         self.activation = str(next((found for name in names if (found := getattr(config, name, None))), None))
         """transformers' name of the feed-forward activation."""
         self._require(computes)
 
-    def _require(self, computes: frozenset[Feature]) -> None:
+    def _require(self, computes: frozenset[str]) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise RunnerUnfitError(f"its activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}")
         present = {
             Feature.WINDOWS: any(self.windows()),
             Feature.CAUSAL: self.causal,
             Feature.GROUPS: self.key_heads < self.heads,
         }
-        lacking = sorted(each for each in self.row.features - computes if present.get(each, True))
+        needed = {*self.row.features, ACTIVATIONS[self.activation]}
+        lacking = sorted(each for each in needed - computes if present.get(each, True))
         if lacking:
             raise RunnerUnfitError(f"its layers have {' and '.join(lacking)}, which this runner does not compute")
         if self.heads % self.key_heads:
@@ -147,7 +154,7 @@ class LayerStack:
             return NormNumbers(norm.weight.detach(), None if norm.bias is None else norm.bias.detach(), norm.eps)
         epsilon = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
         weight = getattr(norm, "weight", None)
-        if not found.endswith("RMSNorm") or epsilon is None or weight is None:
+        if isinstance(norm, torch.nn.LayerNorm) or epsilon is None or weight is None:
             raise RunnerUnfitError(f"it normalises with {found}, not RMSNorm with a weight")
         counted = weight.detach()
         return NormNumbers(1 + counted.float() if kind == "rms from one" else counted, None, float(epsilon))
@@ -160,6 +167,11 @@ class LayerStack:
                 weight = plain_linear(layer, part).weight
                 shapes[f"{self.row.layers}.{number}.{part}"] = (weight.shape[0], weight.shape[1])
         return shapes
+
+
+def _bias_of(model: Any, stated: Bias) -> RelativeBias:
+    farthest = stated.farthest if isinstance(stated.farthest, int) else int(getattr(model.config, stated.farthest))
+    return RelativeBias(model.get_submodule(stated.table).weight, farthest)
 
 
 def is_causal(config: Any) -> bool:

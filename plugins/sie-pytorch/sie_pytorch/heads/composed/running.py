@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+from sie_text.architectures import IgnoredConfigError
 from sie_text.recipe import NotUnderstoodError, OwnCodeError, heed_auto_map
 
 from sie_core.contracts import LoadContext, ModelCard, ModelLoadError, ResolvedModel
@@ -43,7 +44,6 @@ def runner_for(
     """
     # Imports transformers' models, which takes longer than everything else here.
     from sie_pytorch.forward import build_runner, keep_refusal, recall_refusal
-    from sie_pytorch.forward.checkpoint.dialects import IgnoredConfigError
 
     torch.set_num_threads(context.threads)
     refusal = recall_refusal(context)

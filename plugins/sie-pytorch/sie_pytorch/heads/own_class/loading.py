@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from sie_text.heads import Index, find_spans, last_others
+from sie_text.architectures import NONE, Records
 from sie_text.recipe import NotUnderstoodError
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -36,14 +37,14 @@ TOLERANCE = 1e-4
 """Relative to the largest logit of the probe: both are float32."""
 
 
-def load_classifier(folder: Path) -> ClassHead:
+def load_classifier(folder: Path, records: Records = NONE) -> ClassHead:
     """Load the part of a sequence classifier after its base model.
 
     Raises:
         ModelLoadError: `CORRUPT`: a weight of the head is missing or misshaped.
         NotUnderstoodError: transformers has no class for it, or it reads more than its base model's last states.
     """
-    config = small_config(folder)
+    config = small_config(folder, records)
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         raise NotUnderstoodError(f"transformers has no sequence classifier for model type {config.model_type!r}")
     model_class = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
@@ -59,17 +60,17 @@ def load_classifier(folder: Path) -> ClassHead:
             ignore_mismatched_sizes=True,
         )
     _require_head(model, report)
-    return _prove(model, config.num_labels, load_config(folder).get_text_config().pad_token_id)
+    return _prove(model, config.num_labels, load_config(folder, records=records).get_text_config().pad_token_id)
 
 
-def load_vocabulary_rows(folder: Path, tokens: Sequence[int]) -> ClassHead:
+def load_vocabulary_rows(folder: Path, tokens: Sequence[int], records: Records = NONE) -> ClassHead:
     """Load only the rows of a causal language model's head for the logits of `tokens`, in their order.
 
     Raises:
         ModelLoadError: `CORRUPT`: the weights of the head are missing. `CONFIG`: a token is not in the vocabulary.
         NotUnderstoodError: transformers has no class for it, or its logits are no projection of the last state.
     """
-    config = small_config(folder)
+    config = small_config(folder, records)
     tied = config.tie_word_embeddings
     config.tie_word_embeddings = False
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -89,9 +90,9 @@ def load_vocabulary_rows(folder: Path, tokens: Sequence[int]) -> ClassHead:
     return _prove(model, len(tokens))
 
 
-def small_config(folder: Path) -> Any:
+def small_config(folder: Path, records: Records) -> Any:
     """Read the config of a checkpoint with one layer and few words, labels as written."""
-    config = copy.deepcopy(load_config(folder))
+    config = copy.deepcopy(load_config(folder, records=records))
     written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if "id2label" in written:
         config.id2label = {int(number): str(label) for number, label in written["id2label"].items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sie_text.architectures import NONE, Records
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from sie_core.contracts import ModelLoadError
@@ -38,14 +39,16 @@ class MaskedLanguageHead:
         return logits[0]
 
 
-def load_masked_language_head(folder: Path, dtype: torch.dtype, device: torch.device) -> MaskedLanguageHead:
+def load_masked_language_head(
+    folder: Path, dtype: torch.dtype, device: torch.device, records: Records = NONE
+) -> MaskedLanguageHead:
     """Load the head of the checkpoint in `folder`, without the layers of its transformer.
 
     Raises:
         ModelLoadError: `CONFIG`: transformers has no such class for its model type. `CORRUPT`: its weights are missing
             or do not fit.
     """
-    config = load_config(folder)
+    config = load_config(folder, records=records)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         raise ModelLoadError(
             "CONFIG", f"transformers has no masked-language-modelling head for model type {config.model_type!r}."

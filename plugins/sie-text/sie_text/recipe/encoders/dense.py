@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from sie_core.contracts import ModelCard, ModuleCard
+from sie_text.architectures import architecture_of
 from sie_text.recipe.files import SENTENCE, needed, require_features
 from sie_text.recipe.settings import (
     MODES,
@@ -48,7 +49,17 @@ ACTIVATIONS = frozenset(
 
 
 def default_mode(card: ModelCard) -> PoolingMode:
-    """Choose as SentenceTransformer does: the last token of a causal language model, otherwise the mean."""
+    """Read the pooling of the config, or choose as SentenceTransformer does: the last token of a causal language model,
+    otherwise the mean.
+
+    Raises:
+        NotUnderstoodError: The config names a pooling that its architecture's record does not know.
+    """
+    record, stated = architecture_of(card), card.config.get("pooling")
+    if record is not None and record.poolings and stated is not None:
+        if stated not in record.poolings:
+            raise NotUnderstoodError(f"its config.json asks for the pooling {stated!r}")
+        return cast("PoolingMode", record.poolings[stated])
     causal = card.architectures[:1] and card.architectures[0].endswith("ForCausalLM")
     return "lasttoken" if causal and card.config.get("is_causal", True) else "mean"
 

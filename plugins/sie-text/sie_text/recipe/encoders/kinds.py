@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sie_core.contracts import ModelCard
+from sie_text.architectures import architecture_of
 from sie_text.recipe.encoders.router import is_sparse_router
 
 _OTHER_KINDS = (".sparse_encoder.", ".cross_encoder.", ".multi_vector_encoder.")
@@ -22,10 +23,12 @@ def foreign_class(card: ModelCard) -> str | None:
     """Name a class of the checkpoint that does not belong to its model type; None if all do.
 
     The classes of a type begin with its name: `nomic_bert` has `NomicBertModel`, and `NomicVisionModel` belongs to
-    another type.
+    another type. Its record may know others.
     """
-    own = _letters(card.model_type or "")
-    return next((name for name in card.architectures if not _letters(name).startswith(own)), None)
+    own, record = _letters(card.model_type or ""), architecture_of(card)
+    known = set() if record is None else {name.rpartition(".")[2] for name in record.published}
+    others = (name for name in card.architectures if name not in known)
+    return next((name for name in others if not _letters(name).startswith(own)), None)
 
 
 def _letters(name: str) -> str:

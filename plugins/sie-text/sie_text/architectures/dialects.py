@@ -1,11 +1,11 @@
-"""Configs of published checkpoints that transformers serves under another name or with other fields, translated.
+"""Configs of published checkpoints with other fields than transformers' class has, translated; records name these.
 
 It reads `config.json` only; it runs no code that comes with weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sie_core.contracts import ModelLoadError
@@ -27,55 +27,14 @@ SHARED = (
 """Fields that `NewConfig` and `GteConfig` both have, with one meaning."""
 
 
-POSITIONS = (None, "absolute")
-ROTATIONS = ("rotary", "rope", "nope")
-"""Allowed values of `position_embedding_type`: of any model, and of a model whose class rotates."""
-
-
 class IgnoredConfigError(ModelLoadError):
     """The config asks for something that transformers' class would silently ignore, as would every other library."""
 
 
-def refuse_unheeded(config: Any) -> None:
-    """Refuse a transformers config with a `position_embedding_type` that its class does not read (any longer).
-
-    Raises:
-        IgnoredConfigError: `CONFIG`.
-    """
-    stated = getattr(config, "position_embedding_type", None)
-    rotates = hasattr(type(config), "rope_parameters") or hasattr(type(config), "position_embedding_type")
-    if stated not in (*POSITIONS, *(ROTATIONS if rotates else ())):
-        raise IgnoredConfigError(
-            "CONFIG",
-            f"config.json sets position_embedding_type={stated!r}, and transformers' {config.model_type} has "
-            f"{'rotary' if rotates else 'absolute'} positions alone: its vectors would be others than trained.",
-        )
-
-
-def translate(config: Config) -> tuple[str, dict[str, Any]] | None:
-    """Translate a checkpoint's dialect to transformers' model type and config fields; None for any other.
-
-    Raises:
-        ModelLoadError: `CONFIG`: the checkpoint uses a feature that transformers' class does not have.
-    """
-    if config.get("lora_adaptations") and config.get("position_embedding_type") == "rotary":
-        raise ModelLoadError(
-            "CONFIG",
-            "The checkpoint is Jina Embeddings v3 in its first layout, which needs code that comes with it. "
-            "Serve `jinaai/jina-embeddings-v3-hf`: the same weights in transformers' layout.",
-        )
-    for applies, translator in DIALECTS:
-        if applies(config):
-            return translator(config)
-    return None
-
-
-def _is_new(config: Config) -> bool:
-    return config.get("model_type") in {"new", "gte"} and "rope_parameters" not in config
-
-
-def _new(config: Config) -> tuple[str, dict[str, Any]]:
+def gte(config: Config) -> dict[str, Any] | None:
     """Translate Alibaba-NLP's `NewConfig` (gte-*-v1.5, gte-multilingual-base, Stella): transformers has it as `gte`."""
+    if "rope_parameters" in config:
+        return None
     _refuse_unless(config, "position_embedding_type", {None, "rope"})
     _refuse_unless(config, "layer_norm_type", {None, "layer_norm"})
     _refuse_unless(config, "logn_attention_scale", {None, False})
@@ -83,7 +42,7 @@ def _new(config: Config) -> tuple[str, dict[str, Any]]:
     fields = {name: config[name] for name in SHARED if name in config}
     head_size = config["hidden_size"] // config["num_attention_heads"]
     theta = float(config.get("rope_theta", 10_000.0))
-    return "gte", {**fields, "rope_parameters": ntk_rope(theta, config.get("rope_scaling"), head_size)}
+    return {**fields, "rope_parameters": ntk_rope(theta, config.get("rope_scaling"), head_size)}
 
 
 def ntk_rope(theta: float, scaling: Mapping[str, Any] | None, head_size: int) -> dict[str, Any]:
@@ -103,12 +62,10 @@ def ntk_rope(theta: float, scaling: Mapping[str, Any] | None, head_size: int) ->
     return {"rope_type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 / head_size)}
 
 
-def _is_first_nomic(config: Config) -> bool:
-    return config.get("model_type") == "nomic_bert" and "n_embd" in config
-
-
-def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
+def nomic_bert(config: Config) -> dict[str, Any] | None:
     """Translate the GPT-2 like names of the first `nomic_bert` checkpoints."""
+    if "n_embd" not in config:
+        return None
     _refuse_unless(config, "moe_every_n_layers", {None, 0})
     _refuse_unless(config, "activation_function", {"swiglu"})
     _refuse_unless(config, "rotary_emb_fraction", {1})
@@ -121,7 +78,7 @@ def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
     _refuse_unless(config, "rotary_scaling_factor", {None, 1})
     _refuse_unless(config, "scale_attn_weights", {None, True})
     _refuse_unless(config, "scale_attn_by_inverse_layer_idx", {None, False})
-    return "nomic_bert", {
+    return {
         "vocab_size": config["vocab_size"],
         "hidden_size": config["n_embd"],
         "num_hidden_layers": config["n_layer"],
@@ -136,6 +93,26 @@ def _first_nomic(config: Config) -> tuple[str, dict[str, Any]]:
     }
 
 
+def bidirectional(config: Config) -> dict[str, Any]:
+    """Translate a decoder whose own class attends both ways: transformers' classes do too if their config says so.
+
+    Windows are refused: transformers counts those of a decoder differently once it attends both ways.
+    """
+    _refuse_unless(config, "is_causal", {None, False})
+    _refuse_unless(config, "use_sliding_window", {None, False})
+    return {**config, "is_causal": False}
+
+
+def xlm_roberta(config: Config) -> None:
+    """Refuse Jina Embeddings v3 in its first layout, which states XLM-RoBERTa's type and computes something else."""
+    if config.get("lora_adaptations") and config.get("position_embedding_type") == "rotary":
+        raise ModelLoadError(
+            "CONFIG",
+            "The checkpoint is Jina Embeddings v3 in its first layout, which needs code that comes with it. "
+            "Serve `jinaai/jina-embeddings-v3-hf`: the same weights in transformers' layout.",
+        )
+
+
 def _refuse_unless(config: Config, name: str, allowed: set[Any]) -> None:
     if config.get(name) not in allowed:
         raise IgnoredConfigError(
@@ -143,10 +120,3 @@ def _refuse_unless(config: Config, name: str, allowed: set[Any]) -> None:
             f"config.json sets {name}={config[name]!r}, which is not served; "
             f"served is {' or '.join(sorted(repr(value) for value in allowed))}.",
         )
-
-
-DIALECTS: tuple[tuple[Callable[[Config], bool], Callable[[Config], tuple[str, dict[str, Any]]]], ...] = (
-    (_is_new, _new),
-    (_is_first_nomic, _first_nomic),
-)
-"""Predicates on configs, each with its translation."""
