@@ -8,6 +8,7 @@ from sie_pytorch.heads.build import head_makers
 from sie_pytorch.heads.composed.compose import compose
 from sie_pytorch.heads.logits.classification import Activation, ClassificationHead
 from sie_pytorch.heads.logits.classifier import Classifier, PooledClassifier
+from sie_pytorch.heads.logits.entities import EntityHead, TokenLogits
 from sie_pytorch.heads.pooling import Spans, Upload, find_spans, last_others, pool
 from sie_pytorch.heads.protocol import Head, HeadContext, HeadMaker, Output
 from sie_pytorch.heads.vectors.dense import DenseChoice, DenseHead
@@ -20,6 +21,7 @@ __all__ = [
     "Classifier",
     "DenseChoice",
     "DenseHead",
+    "EntityHead",
     "Head",
     "HeadContext",
     "HeadMaker",
@@ -27,6 +29,7 @@ __all__ = [
     "PooledClassifier",
     "Spans",
     "Steps",
+    "TokenLogits",
     "Upload",
     "compose",
     "find_spans",

@@ -19,8 +19,8 @@ from sie_text.tokenizer import TextTokenizer
 from sie_core.contracts import ItemOutput, ModelCard, OutputType, Task
 from sie_pytorch.heads.pooling import Upload
 
-Output = OutputType | Literal["classifications", "score"]
-"""The field of an `ItemOutput` that a head fills: vectors for `encode`, classifications for `extract`."""
+Output = OutputType | Literal["classifications", "entities", "score"]
+"""The field of an `ItemOutput` that a head fills: vectors for `encode`, classifications or entities for `extract`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Head(Protocol):
     output: Output
     """The output that it makes."""
     dims: int
-    """Dimensions of a vector; of a sparse one, the entries of its vocabulary; of classifications, the labels."""
+    """Dimensions of a vector; of a sparse one, the entries of its vocabulary; of classes and entities, the labels."""
     memory_bytes: int
     """Bytes of its weights on the device."""
     classes: tuple[str, ...] = ()
