@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import torch
 import transformers as tf
-from numpy.typing import NDArray
+from sie_sentence_transformers.references.labels.entities import Entities
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers.models.auto.modeling_auto import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
@@ -151,7 +150,9 @@ class Reference:
         self.tokenizer = tf.PreTrainedTokenizerFast.from_pretrained(str(folder))
         self.pipeline = tf.TokenClassificationPipeline(model=model, tokenizer=self.tokenizer, device="cpu")
         self.window = window
-        self._merged = cache(self._merge)
+        self._long = Entities(self.pipeline, window)
+        labelled = cache(self._long._labelled)  # the same for all strategies
+        self._long._labelled = lambda ids, window: labelled(tuple(ids), window)
 
     def fits(self, text: str) -> bool:
         return len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"]) <= self.window
@@ -161,41 +162,9 @@ class Reference:
         return _spans(self.pipeline(text, aggregation_strategy=strategy))
 
     def windowed(self, text: str, strategy: str) -> list[Span]:
-        """Answer for a text of any length: each token as in the window whose edges inside the text are farthest."""
-        ids, offsets, scores = self._merged(text)
-        asked = tf.pipelines.token_classification.AggregationStrategy(strategy)
-        special = [0] * len(ids)
-        words = self.pipeline.gather_pre_entities(text, torch.tensor(ids), scores, offsets, special, asked)
-        return _spans(self.pipeline.aggregate(words, asked))
-
-    @torch.inference_mode()
-    def _merge(self, text: str) -> tuple[list[int], list[tuple[int, int]], NDArray[np.float32]]:
-        read = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        ids, room = read["input_ids"], self.window - self.tokenizer.num_special_tokens_to_add()
-        count = -(-(len(ids) - room // 4) // (room - room // 4))
-        starts = [number * (len(ids) - room) // (count - 1) for number in range(count)]
-        windows = [self._scores(ids[start : start + room]) for start in starts]
-        scores = []
-        for place in range(len(ids)):
-            context = {
-                number: min(
-                    place - start if start else len(ids),
-                    start + room - 1 - place if start + room < len(ids) else len(ids),
-                )
-                for number, start in enumerate(starts)
-                if start <= place < start + room
-            }
-            number = max(context, key=lambda each: context[each])
-            scores.append(windows[number][place - starts[number]])
-        return ids, read["offset_mapping"], torch.stack(scores).numpy()
-
-    def _scores(self, ids: list[int]) -> torch.Tensor:
-        special = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-        frame, before = self.tokenizer("a")["input_ids"], special.index(0)
-        after = len(frame) - special[::-1].index(0)
-        framed = torch.tensor([[*frame[:before], *ids, *frame[after:]]])
-        logits = self.pipeline.model(input_ids=framed, attention_mask=torch.ones_like(framed)).logits[0]
-        return logits[before : before + len(ids)].softmax(dim=-1)
+        """Answer for a text of any length as the reference of `sie verify` does."""
+        found = self._long.entities(text, strategy, self.window)
+        return [Span(each.start, each.end, each.label, each.score) for each in found]
 
 
 def _spans(found: Sequence[dict[str, Any]]) -> list[Span]:
