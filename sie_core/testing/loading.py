@@ -33,7 +33,7 @@ from sie_core.settings import Settings
 from sie_core.verification.pictures import png
 
 LABELS = ("person", "place", "model")
-"""Labels for `extract` on models that take labels."""
+"""Labels for `extract` on models that require some; one that takes some without may know only its own."""
 QUERY = Item(text="What does search need?")
 """The query for `score`."""
 
@@ -58,7 +58,7 @@ class LoadedModel:
             output_types=facts.outputs if operation == "encode" else (),
             input_type=options.input_type,
             instruction=options.instruction,
-            labels=LABELS if operation == "extract" and facts.takes_labels != "no" else (),
+            labels=LABELS if operation == "extract" and facts.takes_labels == "required" else (),
             query=QUERY if operation == "score" else None,
             options=options.family,
         )

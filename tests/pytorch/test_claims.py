@@ -196,7 +196,10 @@ REASONS: dict[str, tuple[ModelCard, str]] = {
     "jina v3 as published": (card(*CHAIN, config=JINA_V3), "Serve `jinaai/jina-embeddings-v3-hf`"),
     "an unknown module": (card("Transformer", "Pooling", "my_code.Module"), "my_code.Module, a class of its own"),
     "settings": (card(("Transformer", {"processing_kwargs": {"text": {"a": 1}}}), "Pooling"), "set processing_kwargs"),
-    "named entities": (plain("bert", "BertForTokenClassification"), "labels each token of a text"),
+    "named entities": (
+        plain("longformer", "LongformerForTokenClassification"),
+        "no token classifier of the type longformer is served",
+    ),
     "a language model": (plain("qwen3", "Qwen3ForCausalLM"), "`adapter_path: pytorch-pairs`"),
     "GLiClass": (card(config=config_of("GLiClass", "GLiClassModel")), "classifies a text by all labels in one pass"),
     "pictures alone": (card(config=config_of("dinov2", "Dinov2Model", patch_size=14)), "it reads pictures"),

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer import modules as st
 from sie_pytorch.families.classify.loading import load as load_classifier
 from sie_pytorch.families.pairs.loading import load as load_pairs
 from sie_pytorch.families.vision.loading import load as load_vision
-from sie_sentence_transformers.references.classes import Classes
+from sie_sentence_transformers.references.labels.classes import Classes
 from sie_sentence_transformers.references.pairs import Pairs
 from sie_sentence_transformers.references.pictures import Pictures
 from sie_sentence_transformers.references.vectors import Vectors

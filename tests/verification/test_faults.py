@@ -15,6 +15,7 @@ from sie_pytorch.families.vision import images
 from sie_pytorch.families.vision.adapter import VisionEncoder
 from sie_pytorch.families.vision.images import Decoder
 from sie_pytorch.heads.composed.encoder import TextEncoder
+from sie_pytorch.heads.entities import EntityHead
 from sie_pytorch.heads.sparse.splade import SpladeHead
 from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.dense import DenseHead
@@ -44,6 +45,8 @@ right: dict[str, Callable[..., Any]] = {
     "decode": Decoder.decode,
     "look": StaticEncoder._output,
     "see": VisionEncoder.finish,
+    "place": EntityHead.lay_out,
+    "join": EntityHead.join,
     "read": reading.read,
     "merge": gliner.merge,
     "relate": reading.relation,
@@ -145,6 +148,13 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
     "pictures and texts are shortened": (
         "pictures-siglip", VisionEncoder, "finish",
         lambda model, *rows: [replace(each, dense=each.dense * 0.99) for each in right["see"](model, *rows)],
+    ),
+    "the token before is labelled": (
+        "entities-bert", EntityHead, "lay_out", lambda head, *given: right["place"](head, *given) - 1,
+    ),
+    "the end of a long text is lost": (
+        "entities-modernbert", EntityHead, "join",
+        lambda head, *given: replace(found := right["join"](head, *given), entities=(found.entities or ())[:-1]),
     ),
     "entities begin a character early": ("gliner-span", gliner, "read", entity_shifted),
     "later windows are lost": ("gliner-token", gliner, "merge", windows_joined),

@@ -26,6 +26,7 @@ from tests.pytorch.models import ARCHITECTURES, HIDDEN, MASKED_LANGUAGE, VOCABUL
 from tests.pytorch.pairs.support import NLI, write_classifier, write_language_model
 from tests.pytorch.pairs.test_classifiers import GATHERED
 from tests.pytorch.pairs.test_language_models import ANSWERS, CHAT, DECODERS
+from tests.pytorch.tokens.support import write_token_classifier
 from tests.pytorch.vision.support import WRITERS
 from tests.text.tables import table, write_model2vec, write_static_embedding
 
@@ -34,6 +35,7 @@ LENGTH = 72
 """Tokens: the longest text is beyond it, and no slow architecture sees more."""
 TEMPLATE = "<Query>: {query} <Document>: {document} is it so?"
 
+TAGGED = ("bert", "roberta", "deberta-v2", "modernbert", "qwen3", "t5")
 CLASSES = {0: "negative", 1: "neutral", 2: "positive"}
 
 Write = Callable[[Path], object]
@@ -105,6 +107,12 @@ def _classifier(name: str, labels: Any, **config: Any) -> Tiny:
     )
 
 
+def _entities(name: str, runtime: Mapping[str, Any] | None = None) -> Tiny:
+    return Tiny(
+        lambda folder: write_token_classifier(name, folder), runtime or {}, fields={"max_sequence_length": LENGTH}
+    )
+
+
 def _answers(name: str, **arguments: Any) -> Write:
     def write(folder: Path) -> None:
         plain = write_language_model(name, folder.with_name(f"{folder.name}-base"))
@@ -148,6 +156,10 @@ TINY: dict[str, Tiny] = {
     **{f"tiny/pairs-{name}": _classifier(name, 1) for name in GATHERED},
     **{f"tiny/labels-{name}": _classifier(name, NLI) for name in ("bert", "roberta", "deberta-v2", "qwen3", "bart")},
     **{f"tiny/classes-{name}": _classifier(name, CLASSES) for name in GATHERED},
+    **{f"tiny/entities-{name}": _entities(name) for name in TAGGED},
+    **{
+        f"tiny/entities-{way}": _entities("bert", {"aggregation_strategy": way}) for way in ("first", "average", "none")
+    },
     "tiny/classes-each-by-itself": _classifier("bert", CLASSES, problem_type="multi_label_classification"),
     "tiny/classes-numbers": _classifier("bert", CLASSES, problem_type="regression"),
     **{f"tiny/answers-{name}": Tiny(_answers(name), fields={"max_sequence_length": 300}) for name in DECODERS},

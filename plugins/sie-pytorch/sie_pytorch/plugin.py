@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS, PAIR_OPTIONS
+from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS, ENTITY_OPTIONS, PAIR_OPTIONS
 from sie_text.recipe import of_found_weights
 
 from sie_core.contracts import DeviceProbe, ModelFamily, PluginSetting, RunnerSpec, WeightPackage
@@ -16,6 +16,7 @@ from sie_pytorch.devices.probes import CudaProbe, MpsProbe
 from sie_pytorch.families.classify.claims import claim_classifier
 from sie_pytorch.families.encode.claims import claim_encoder
 from sie_pytorch.families.pairs.claims import claim_pairs
+from sie_pytorch.families.tokens.claims import claim_token_classifier
 from sie_pytorch.families.vision.claims import claim_vision
 from sie_pytorch.families.vision.options import OPTIONS as VISION_OPTIONS
 from sie_pytorch.forward.specs import RUNNERS
@@ -40,7 +41,7 @@ DEVICES = frozenset({"cpu", "cuda", "mps"})
 
 @hookimpl
 def sie_model_families() -> list[ModelFamily]:
-    """Register the packed text encoders, the models of pairs, the classifiers and those of images and texts."""
+    """Register the packed text encoders, the models of pairs, the classifiers of texts and tokens, and CLIP's kind."""
     return [
         ModelFamily(
             "pytorch",
@@ -65,6 +66,14 @@ def sie_model_families() -> list[ModelFamily]:
             DEVICES,
             CLASSIFIER_OPTIONS,
             preview="sie_pytorch.families.classify.claims:preview_classifier",
+        ),
+        ModelFamily(
+            "pytorch-tokens",
+            "sie_pytorch.families.tokens.loading:load",
+            of_found_weights(claim_token_classifier),
+            DEVICES,
+            ENTITY_OPTIONS,
+            preview="sie_pytorch.families.tokens.claims:preview_token_classifier",
         ),
         ModelFamily(
             "pytorch-vision",

@@ -8,6 +8,7 @@ For the author of a plugin, in the order of a load and then of a request:
 - `sie_text.lengths`: limits on the length of texts
 - `sie_text.prompts`: prompts around a text
 - `sie_text.encode`: items to token sequences
+- `sie_text.entities`: entities by the labels of tokens
 - `sie_text.pairs`: pairs of texts to token sequences
 - `sie_text.sequences`: token sequences, and packed batches of them
 - `sie_text.heads`: from the states of a batch to outputs, in NumPy

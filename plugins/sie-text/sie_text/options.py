@@ -14,6 +14,7 @@ __all__ = [
     "AUTO_MAP",
     "CLASSIFIER_OPTIONS",
     "ENCODER_OPTIONS",
+    "ENTITY_OPTIONS",
     "HYPOTHESIS",
     "LENGTH",
     "NORMALIZE",
@@ -22,6 +23,7 @@ __all__ = [
     "PROMPT_OPTIONS",
     "SIMILARITY",
     "STATIC_OPTIONS",
+    "STRATEGIES",
     "refuse_foreign",
 ]
 
@@ -179,6 +181,28 @@ CLASSIFIER_OPTIONS = (
     AUTO_MAP,
 )
 """Options of classifiers of single texts."""
+
+
+STRATEGIES = ("simple", "first", "average", "max", "none")
+"""transformers' names of how the labels of tokens become entities; the first is the default.
+
+`simple`: neighbouring tokens of one kind. `first`, `average`, `max`: first each word gets one label, that of its first
+token, of its tokens' mean, or of its surest token. `none`: each token by itself.
+"""
+
+ENTITY_OPTIONS = (
+    Option(
+        "aggregation_strategy",
+        "finish",
+        str,
+        "How the labels of tokens become entities, as in transformers' pipeline; `simple`.",
+        choices=STRATEGIES,
+    ),
+    Option("threshold", "finish", float, "Entities of this score or less are left out; 0.", minimum=0, maximum=1),
+    replace(LENGTH, description="Tokens of a window, of which a longer text is read in several that overlap."),
+    AUTO_MAP,
+)
+"""Options of models that label the tokens of a text."""
 
 
 def refuse_foreign(task: Task, given: Collection[str]) -> None:

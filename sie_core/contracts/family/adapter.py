@@ -81,7 +81,10 @@ class ModelFacts:
     The engine refuses the others.
     """
     takes_labels: LabelUse = "no"
-    """Whether `extract` reads `Task.labels`. The engine refuses their lack, or their presence, accordingly."""
+    """Whether `extract` reads `Task.labels`. The engine refuses their lack, or their presence, accordingly.
+
+    A model that takes them as an option may refuse labels that its weights do not know.
+    """
     classes: tuple[str, ...] = ()
     """A classifier's labels in the order of its logits; empty if requests bring the labels."""
     takes_schema: bool = False

@@ -19,6 +19,7 @@ from sie_text.heads import (
 from sie_pytorch.heads.build import head_makers
 from sie_pytorch.heads.classifier import PooledClassifier
 from sie_pytorch.heads.composed.compose import compose
+from sie_pytorch.heads.entities import EntityHead, TokenLogits
 from sie_pytorch.heads.pooling import pool
 from sie_pytorch.heads.protocol import Head, HeadContext, HeadMaker, Output
 from sie_pytorch.heads.vectors.dense import DenseHead
@@ -31,6 +32,7 @@ __all__ = [
     "Classifier",
     "DenseChoice",
     "DenseHead",
+    "EntityHead",
     "Head",
     "HeadContext",
     "HeadMaker",
@@ -38,6 +40,7 @@ __all__ = [
     "PooledClassifier",
     "Spans",
     "Steps",
+    "TokenLogits",
     "Upload",
     "compose",
     "find_spans",

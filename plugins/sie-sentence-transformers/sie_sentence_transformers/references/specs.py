@@ -46,8 +46,15 @@ REFERENCES = (
     Reference(
         name="text-classification",
         families=frozenset({"pytorch-classify"}),
-        target="sie_sentence_transformers.references.classes:Classes",
+        target="sie_sentence_transformers.references.labels.classes:Classes",
         gives=frozenset({"classifications"}),
+        requires=_TRANSFORMERS,
+    ),
+    Reference(
+        name="token-classification",
+        families=frozenset({"pytorch-tokens"}),
+        target="sie_sentence_transformers.references.labels.entities:Entities",
+        gives=frozenset({"entities"}),
         requires=_TRANSFORMERS,
     ),
     Reference(

@@ -18,8 +18,8 @@ from sie_text.heads.spans import Index, Upload
 from sie_text.sequences import PackedBatch, TokenSequence
 from sie_text.tokenizer import TextTokenizer
 
-Output = OutputType | Literal["classifications", "score"]
-"""The field of an `ItemOutput` that a head fills: vectors for `encode`, classifications for `extract`."""
+Output = OutputType | Literal["classifications", "entities", "score"]
+"""The field of an `ItemOutput` that a head fills: vectors for `encode`, classifications or entities for `extract`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Head(Protocol):
     output: Output
     """The output that it makes."""
     dims: int
-    """Dimensions of a vector; of a sparse one, the entries of its vocabulary; of classifications, the labels."""
+    """Dimensions of a vector; of a sparse one, the entries of its vocabulary; of classes and entities, the labels."""
     memory_bytes: int
     """Bytes of its weights, where it computes."""
     classes: tuple[str, ...] = ()

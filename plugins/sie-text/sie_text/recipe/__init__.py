@@ -11,7 +11,7 @@ is refused by name (`NotUnderstoodError`):
 """
 
 from sie_text.recipe.encoders.bge_m3 import content_fault
-from sie_text.recipe.encoders.kinds import foreign_class, is_dense_encoder, is_headless
+from sie_text.recipe.encoders.kinds import class_of_type, foreign_class, is_dense_encoder, is_headless
 from sie_text.recipe.encoders.multivector import STANFORD, is_multivector
 from sie_text.recipe.encoders.reading import read_recipe
 from sie_text.recipe.encoders.router import LookupSettings, Role, Routes, is_router, is_sparse_router, read_routes
@@ -73,6 +73,7 @@ __all__ = [
     "TransformerSettings",
     "VisionRecipe",
     "card_below",
+    "class_of_type",
     "content_fault",
     "entailment_label",
     "entails",

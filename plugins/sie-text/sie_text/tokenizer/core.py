@@ -100,6 +100,14 @@ class TextTokenizer:
         for portion in portions(texts):
             yield from self.content(portion)
 
+    def encodings(self, texts: Iterable[str]) -> Iterator[Encoding]:
+        """Tokenise as `contents` does, with the place of each token in its text: `Encoding.offsets`, in characters."""
+        for portion in portions(texts):
+            if len(portion) == 1 and len(portion[0]) <= SHORT:
+                yield self.core.encode(portion[0], add_special_tokens=False)
+            else:
+                yield from self.core.encode_batch(portion, add_special_tokens=False)
+
     def around(self, text: str, before: int, after: int) -> tuple[int, int]:
         """Count the tokens of `text` that end within its first `before` characters, or begin within its last `after`.
 

@@ -32,7 +32,6 @@ PLAIN_SPLADE_PRIORITY = -50
 OTHERS = ("CLIPModel", "StaticEmbedding")
 """First modules of chains that other families serve."""
 OTHER_HEADS = {
-    "ForTokenClassification": "labels each token of a text, which no family does yet",
     "ForQuestionAnswering": "finds answers in a text, which no family does yet",
     "ForConditionalGeneration": "generates text, which no family does",
 }

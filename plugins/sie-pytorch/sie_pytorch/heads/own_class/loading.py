@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from sie_text.heads import Index, find_spans, last_others
 from sie_text.architectures import NONE, Records
+from sie_text.heads import Index, find_spans, last_others
 from sie_text.recipe import NotUnderstoodError
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -47,19 +47,7 @@ def load_classifier(folder: Path, records: Records = NONE) -> ClassHead:
     config = small_config(folder, records)
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         raise NotUnderstoodError(f"transformers has no sequence classifier for model type {config.model_type!r}")
-    model_class = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
-    with reading_as(model_class.__name__):
-        model, report = model_class.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            attn_implementation="eager",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-        )
-    _require_head(model, report)
+    model = read_class(folder, config, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)])
     return _prove(model, config.num_labels, load_config(folder, records=records).get_text_config().pad_token_id)
 
 
@@ -107,6 +95,27 @@ def small_config(folder: Path, records: Records) -> Any:
     return config
 
 
+def read_class(folder: Path, config: Any, model_class: Any) -> Any:
+    """Read a class with a head in float32, as small as `config`; the head is the checkpoint's.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: a weight of the head is missing or misshaped.
+    """
+    with reading_as(model_class.__name__):
+        model, report = model_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    _require_head(model, report)
+    return model
+
+
 def _require_head(model: Any, report: Any) -> None:
     """Refuse an incomplete head: transformers would initialise the missing weights at random.
 
@@ -124,15 +133,26 @@ def _require_head(model: Any, report: Any) -> None:
         )
 
 
-@torch.inference_mode()
-def _prove(model: Any, labels: int, padding: int | None = None) -> ClassHead:
-    """Find which states (first, last, mean, all) reproduce the full class; `padding` is the checkpoint's token."""
+def probe_sequences() -> list[torch.Tensor]:
+    """Make sequences `[1, tokens]` of the small vocabulary, with padding and end tokens that a text may spell out."""
     generator = torch.Generator().manual_seed(0)
     sequences = [torch.randint(END + 1, VOCABULARY, (1, length), generator=generator) for length in PROBE_LENGTHS]
     for ids in sequences:
         ids[0, -3 if ids is sequences[-1] else -1] = END
     for number, place in PROBE_PADDING:
         sequences[number][0, place] = PADDING
+    return sequences
+
+
+def agrees(logits: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Whether logits of the probes are those of the full class."""
+    return bool(logits.sub(wanted).abs().max() <= TOLERANCE * wanted.abs().max().clamp(min=1e-3))
+
+
+@torch.inference_mode()
+def _prove(model: Any, labels: int, padding: int | None = None) -> ClassHead:
+    """Find which states (first, last, mean, all) reproduce the full class; `padding` is the checkpoint's token."""
+    sequences = probe_sequences()
     model.eval().requires_grad_(False)
     try:
         given = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)} for ids in sequences]
@@ -146,7 +166,7 @@ def _prove(model: Any, labels: int, padding: int | None = None) -> ClassHead:
         head = ClassHead(model, gathering, labels, padding)
         lasts = last_others(flat, bounds, PADDING) if gathering == "unpadded" else None
         spans = find_spans(bounds, np.zeros_like(bounds[1:]), _as_they_are, lasts)
-        if head(states, spans).sub(wanted).abs().max() <= TOLERANCE * wanted.abs().max().clamp(min=1e-3):
+        if agrees(head(states, spans), wanted):
             return head
     raise NotUnderstoodError(f"{type(model).__name__} reads more than the last states of its base model")
 

@@ -31,6 +31,11 @@ def foreign_class(card: ModelCard) -> str | None:
     return next((name for name in others if not _letters(name).startswith(own)), None)
 
 
+def class_of_type(name: str, model_type: str | None, suffix: str) -> bool:
+    """Whether a class is transformers' own of a model type with that suffix: `DebertaV2For…` of `deberta-v2`."""
+    return bool(model_type) and _letters(name) == _letters(f"{model_type}{suffix}")
+
+
 def _letters(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 

@@ -1,0 +1,1 @@
+"""Classifiers of tokens: named entities, personal data, parts of speech."""

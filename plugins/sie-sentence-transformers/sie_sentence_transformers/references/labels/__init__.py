@@ -1,0 +1,1 @@
+"""References for models whose weights have labels: transformers' own pipelines for texts and for tokens."""
