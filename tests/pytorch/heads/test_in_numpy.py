@@ -18,7 +18,14 @@ from sie_pytorch.heads.composed.model import PackedModel
 from sie_text import heads as host
 from sie_text.heads import pooling
 from sie_text.options import POOLING_NAMES
-from sie_text.recipe import MODES, ProjectionSettings, TokenWeightSettings, read_pair_recipe, read_recipe
+from sie_text.recipe import (
+    MODES,
+    NotUnderstoodError,
+    ProjectionSettings,
+    TokenWeightSettings,
+    read_pair_recipe,
+    read_recipe,
+)
 from sie_text.sequences import PackedBatch
 
 from sie_core.catalog import read_card
@@ -158,6 +165,30 @@ def test_weights_in_bfloat16_are_widened(checkpoint: Checkpoint, tmp_path: Path)
     assert np.array_equal(rows, half["linear.weight"].float().numpy()[[3, 1]])
     model = encoders.serve(tmp_path)
     compare(model, heads(model, tmp_path), "dense", {})
+
+
+def test_a_class_that_is_not_listed_is_refused_by_its_name(masked_language: Checkpoint, tmp_path: Path) -> None:
+    write_splade(masked_language("albert"), tmp_path / "splade")
+    model = encoders.serve(tmp_path / "splade")
+    with pytest.raises(
+        NotUnderstoodError, match=r"saved from AlbertForMaskedLM, and without PyTorch .*Bert, Camembert"
+    ):
+        heads(model, tmp_path / "splade")
+    folder = pairs.write_classifier("albert", tmp_path / "classes", labels=3)
+    model = load_classifier(pairs.context(folder))
+    with pytest.raises(NotUnderstoodError, match="saved from AlbertForSequenceClassification"):
+        host.build_classification_head(given(model, folder))
+
+
+def test_a_head_that_lacks_a_weight_is_damaged(tmp_path: Path) -> None:
+    folder = pairs.write_classifier("roberta", tmp_path, labels=3)
+    model = load_classifier(pairs.context(folder))
+    weights = load_file(folder / "model.safetensors")
+    del weights["classifier.dense.bias"]
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ModelLoadError, match=r"lacks classifier\.dense\.bias") as refused:
+        host.build_classification_head(given(model, folder))
+    assert refused.value.failure == "CORRUPT"
 
 
 def test_a_pickled_layer_is_refused_with_the_remedy(tmp_path: Path) -> None:
