@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,12 +14,12 @@ import pytest
 import torch
 import transformers as tf
 from sie_sentence_transformers.references.labels.entities import Entities
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers.models.auto.modeling_auto import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
 from sie_core.contracts import Adapter, Item, Task
 from tests.pytorch.corpus import make_texts
-from tests.pytorch.models import ARCHITECTURES, POSITIONS, randomise
+from tests.pytorch.models import ARCHITECTURES, POSITIONS, VOCABULARY, randomise
 from tests.pytorch.pairs.support import ask
 from tests.pytorch.tokenizers import CORPUS, write_tokenizer
 
@@ -28,6 +30,10 @@ WITHIN = 1e-4
 """Of a score."""
 SPREAD = 2.0
 """Deviation of the logits: a random head likes one label for all tokens unless its bias is set."""
+LEARNT = (*CORPUS, *make_texts(100, 20, seed=2))
+"""Texts of the vocabularies below."""
+SINGLE = 240
+"""Entries that are one character."""
 LABELLING = tuple(
     name for name, each in ARCHITECTURES.items() if type(each.config()) in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 )
@@ -90,13 +96,14 @@ def plain_tokenizer(style: str) -> Callable[[Path, int], None]:
 
 def write_word_pieces(folder: Path, longest: int) -> None:
     """Write a WordPiece tokenizer like that of `bert-base-uncased`, with a vocabulary that lacks most scripts."""
-    core = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    core.normalizer = normalizers.BertNormalizer(lowercase=True)
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.WordPiece()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False)
-    core.train_from_iterator([*CORPUS, *make_texts(200, 20, seed=2)], trainer)
+    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    words = [word for text in LEARNT for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))]
+    pieces = _common(words, lambda place, piece: piece if place == 0 else f"##{piece}")
+    core = Tokenizer(
+        models.WordPiece({piece: number for number, piece in enumerate((*special, *pieces))}, unk_token="[UNK]")
+    )
+    core.normalizer, core.pre_tokenizer, core.decoder = normalizer, splitter, decoders.WordPiece()
     core.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
@@ -106,15 +113,16 @@ def write_word_pieces(folder: Path, longest: int) -> None:
 
 def write_sentence_pieces(folder: Path, longest: int) -> None:
     """Write a Unigram tokenizer like that of XLM-R: spaces are part of tokens and not of their places."""
-    core = Tokenizer(models.Unigram())
-    core.normalizer = normalizers.NFKC()
-    core.pre_tokenizer = pre_tokenizers.Metaspace()
-    core.decoder = decoders.Metaspace()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trainer = trainers.UnigramTrainer(
-        vocab_size=400, special_tokens=special, unk_token="<unk>", show_progress=False, max_piece_length=6
-    )
-    core.train_from_iterator([*CORPUS, *make_texts(200, 20, seed=2)], trainer)
+    normalizer, splitter = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    special = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    words = [word for text in LEARNT for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))]
+    pieces = _common(words, lambda place, piece: piece)
+    scored = [
+        *((piece, 0.0) for piece in special),
+        *((piece, -math.log(place + 2)) for place, piece in enumerate(pieces)),
+    ]
+    core = Tokenizer(models.Unigram(scored, 3))
+    core.normalizer, core.pre_tokenizer, core.decoder = normalizer, splitter, decoders.Metaspace()
     core.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
@@ -122,8 +130,25 @@ def write_sentence_pieces(folder: Path, longest: int) -> None:
     _save(core, folder, longest, roles)
 
 
+def _common(words: Sequence[str], spell: Callable[[int, str], str]) -> list[str]:
+    """List the commonest pieces of up to four characters, and single ones of which all else is made.
+
+    A trainer of the tokenizers library gives another vocabulary at each run.
+    """
+    counts: Counter[str] = Counter()
+    for word in words:
+        for place in range(len(word)):
+            counts.update(
+                spell(place, word[place : place + length]) for length in (1, 2, 4) if place + length <= len(word)
+            )
+    single = {spell(min(place, 1), letter) for word in words for place, letter in enumerate(word)}
+    ranked = sorted(counts, key=lambda piece: (piece not in single, -counts[piece], piece))
+    letters = [piece for piece in ranked if piece in single][:SINGLE]
+    return [*letters, *(piece for piece in ranked if piece not in single)][: VOCABULARY - 5]
+
+
 def _save(core: Tokenizer, folder: Path, longest: int, roles: Mapping[str, str]) -> None:
-    assert core.get_vocab_size() <= 400
+    assert core.get_vocab_size() == VOCABULARY
     tf.PreTrainedTokenizerFast(
         tokenizer_object=core, model_max_length=longest, **{f"{role}_token": token for role, token in roles.items()}
     ).save_pretrained(folder)
@@ -138,7 +163,7 @@ def odd_texts(count: int) -> tuple[str, ...]:
         text = "  ".join(make_texts(draw.choice((1, 1, 2, 12)), 14, seed=number))
         marked = "".join(each + ("\N{COMBINING DIAERESIS}" if draw.random() < 0.03 else "") for each in text)
         texts.append(marked.replace("\n", draw.choice(("\n", "\r\n", "\r\n\r\n"))))
-    return (*texts[:-2], "", " \r\n ")
+    return (*texts[:-3], "  ".join(texts[:20]), "", " \r\n ")
 
 
 class Reference:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sie_pytorch.families.tokens.loading import load
-from sie_pytorch.heads import EntityHead
+from sie_pytorch.heads.entities import EntityHead
 from sie_text.entities import marks as marking
 from sie_text.entities import places, preparation, reading
 from sie_text.entities.marks import Marks

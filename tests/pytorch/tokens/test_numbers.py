@@ -24,11 +24,12 @@ from tests.pytorch.tokens.support import (
 )
 
 TEXTS = 300
-TOKENIZERS: dict[str, tuple[str, Callable[[Path, int], None]]] = {
-    "word pieces": ("bert", write_word_pieces),
-    "sentence pieces": ("xlm-roberta", write_sentence_pieces),
-    "bytes": ("modernbert", plain_tokenizer("bert")),
+TOKENIZERS: dict[str, tuple[str, Callable[[Path, int], None], int]] = {
+    "word pieces": ("bert", write_word_pieces, 2000),
+    "sentence pieces": ("xlm-roberta", write_sentence_pieces, 2000),
+    "bytes": ("modernbert", plain_tokenizer("bert"), 200),
 }
+"""An architecture, what writes its tokenizer, and the characters of a text: the longest has three windows and more."""
 
 
 @pytest.mark.parametrize("name", LABELLING)
@@ -48,11 +49,12 @@ def test_every_architecture_labels_tokens_as_its_own_class_does(name: str, tmp_p
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_words_and_groups_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
-    name, tokenizer = TOKENIZERS[kind]
+    name, tokenizer, characters = TOKENIZERS[kind]
     folder = write_token_classifier(name, tmp_path, tokenizer=tokenizer)
-    reference, texts = Reference(folder), odd_texts(TEXTS)
+    reference, texts = Reference(folder), [text[:characters] for text in odd_texts(TEXTS)]
     adapter, fitting = load(context(folder)), [reference.fits(text) for text in texts]
     assert 100 < sum(fitting) < TEXTS - 60
+    assert max(len(reference.tokenizer.tokenize(text)) for text in texts) > 3 * reference.window
     for strategy in STRATEGIES:
         found = extract(adapter, texts, aggregation_strategy=strategy)
         for text, spans, fits in zip(texts, found, fitting, strict=True):

@@ -19,7 +19,6 @@ from sie_text.heads import (
 from sie_pytorch.heads.build import head_makers
 from sie_pytorch.heads.classifier import PooledClassifier
 from sie_pytorch.heads.composed.compose import compose
-from sie_pytorch.heads.entities import EntityHead, TokenLogits
 from sie_pytorch.heads.pooling import pool
 from sie_pytorch.heads.protocol import Head, HeadContext, HeadMaker, Output
 from sie_pytorch.heads.vectors.dense import DenseHead
@@ -32,7 +31,6 @@ __all__ = [
     "Classifier",
     "DenseChoice",
     "DenseHead",
-    "EntityHead",
     "Head",
     "HeadContext",
     "HeadMaker",
@@ -40,7 +38,6 @@ __all__ = [
     "PooledClassifier",
     "Spans",
     "Steps",
-    "TokenLogits",
     "Upload",
     "compose",
     "find_spans",

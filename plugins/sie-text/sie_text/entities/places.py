@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ class PlacedTokens:
 
 def place(text: str, encoding: Encoding, tokenizer: TextTokenizer, *, wordwise: bool) -> PlacedTokens:
     """Read the tokens of `text` off its encoding."""
-    offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+    offsets = np.fromiter(chain.from_iterable(encoding.offsets), dtype=np.int32).reshape(-1, 2)
     ids, starts, ends = np.array(encoding.ids, dtype=np.int64), offsets[:, 0].copy(), offsets[:, 1].copy()
     continues = None
     if wordwise:
@@ -48,7 +49,7 @@ def place(text: str, encoding: Encoding, tokenizer: TextTokenizer, *, wordwise: 
 
 
 def _is_prefixed(encoding: Encoding, lengths: Places) -> NDArray[np.bool_]:
-    written = np.array([len(token) for token in encoding.tokens], dtype=np.int32)
+    written = np.fromiter(map(len, encoding.tokens), dtype=np.int32)
     prefixed: NDArray[np.bool_] = written != lengths
     return prefixed
 

@@ -37,17 +37,18 @@ def read_entities(tokens: PlacedTokens, marks: Marks, tags: TagSet, choice: Enti
     words = _words(tokens, marks, choice.strategy)
     kinds = tags.kind_of[words.labels]
     firsts = _firsts(words, kinds, tags, choice)
-    counts = np.diff([*firsts, len(kinds)])
+    counts = np.diff(firsts, append=len(kinds))
     scores = np.add.reduceat(words.scores.astype(np.float64), firsts) / counts
     kept = choice.wanted[kinds[firsts]] & (scores > choice.threshold)
+    starts, ends = words.starts[firsts], words.ends[firsts + counts - 1]
+    kept &= starts < ends  # some tokenizers have tokens that stand for nothing of the text
     names = tags.labels if choice.strategy == "none" else tags.kinds
-    numbers = words.labels if choice.strategy == "none" else kinds
-    found = []
-    for first, last, score in zip(firsts[kept], (firsts + counts - 1)[kept], scores[kept], strict=True):
-        start, end = int(words.starts[first]), int(words.ends[last])
-        if start < end:  # some tokenizers have tokens that stand for nothing of the text
-            found.append(Entity(tokens.text[start:end], names[numbers[first]], float(score), start, end))
-    return tuple(found)
+    numbers = (words.labels if choice.strategy == "none" else kinds)[firsts]
+    columns = (each[kept].tolist() for each in (numbers, scores, starts, ends))
+    return tuple(
+        Entity(tokens.text[start:end], names[number], score, start, end)
+        for number, score, start, end in zip(*columns, strict=True)
+    )
 
 
 def _firsts(words: _Words, kinds: NDArray[np.int32], tags: TagSet, choice: EntityChoice) -> NDArray[np.int64]:
@@ -66,7 +67,7 @@ def _words(tokens: PlacedTokens, marks: Marks, strategy: str) -> _Words:
     new = ~tokens.continues
     new[0] = True
     firsts = np.flatnonzero(new)
-    counts = np.diff([*firsts, len(new)])
+    counts = np.diff(firsts, append=len(new))
     labels, scores = _labelled(marks, strategy, firsts, counts)
     return _Words(labels, scores, tokens.starts[firsts], tokens.ends[firsts + counts - 1])
 

@@ -9,8 +9,8 @@ import torch
 from sie_text.entities import EntityPreparation
 
 from sie_core.contracts import Item, ItemOutput, Task, Unit
-from sie_pytorch.heads import EntityHead
 from sie_pytorch.heads.composed.model import PackedModel
+from sie_pytorch.heads.entities import EntityHead
 
 if TYPE_CHECKING:
     from sie_pytorch.forward import BuiltRunner
