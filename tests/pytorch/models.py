@@ -179,7 +179,13 @@ ARCHITECTURES = {
             window=True,
             causal=False,
         ),
-        Architecture("mpnet", lambda: tf.MPNetConfig(**_without_types(ROBERTA)), "roberta", packed=False),
+        Architecture(
+            "mpnet",
+            lambda: tf.MPNetConfig(**_without_types(ROBERTA)),
+            "roberta",
+            packed=False,
+            learned_positions=True,
+        ),
         Architecture("deberta", lambda: tf.DebertaConfig(**DEBERTA), packed=False),
         Architecture(
             "deberta-v2",

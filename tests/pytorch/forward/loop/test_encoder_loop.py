@@ -103,7 +103,8 @@ def test_positions_off_by_one_are_seen(case: tuple, off: int) -> None:
         # rotary positions are relative: a shift of all changes nothing, a stretch does
         positions = batch_for(name).positions
         assert error(case, positions=positions + 1 + off) <= TOLERANCE
-        assert error(case, positions=positions * 2) > TOLERANCE
+        rotates = LAYERS_OF[ARCHITECTURES[name].config().model_type].rotary is not None
+        assert (error(case, positions=positions * 2) > TOLERANCE) == rotates  # T5 knows places within texts alone
         return
     table = runner._runner._entry.embeddings.position_embeddings
     hook = table.register_forward_pre_hook(lambda _, arguments: ((arguments[0] + off).clamp(min=0),))
