@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check environments docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults clean
+.PHONY: help serve test check environments docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults soak-brokers clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -128,6 +128,9 @@ soak-attacks: .venv/.kernels ## attacks inside every limit beside an honest clie
 
 soak-faults: .venv/.kernels ## each process of a cluster killed, ended and stopped under load (ARGS="--only sidecar")
 	$(BIN)/python -m tests.soak.faults $(ARGS)
+
+soak-brokers: .venv/.kernels ## leaders of three brokers killed, stopped, cut off and stepped down under load (ARGS="--times 10")
+	$(BIN)/python -m tests.soak.brokers $(ARGS)
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs
