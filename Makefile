@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check environments docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults soak-brokers clean
+.PHONY: help serve test check environments docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults soak-brokers soak-releases clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -131,6 +131,9 @@ soak-faults: .venv/.kernels ## each process of a cluster killed, ended and stopp
 
 soak-brokers: .venv/.kernels ## leaders of three brokers killed, stopped, cut off and stepped down under load (ARGS="--times 10")
 	$(BIN)/python -m tests.soak.brokers $(ARGS)
+
+soak-releases: .venv/.kernels ## an older release and this tree replaced by one another under load (ARGS="--old v1.0.0")
+	$(BIN)/python -m tests.soak.releases $(ARGS)
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs
