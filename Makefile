@@ -23,7 +23,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check environments docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults clean
+.PHONY: help serve test check environments docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults soak-brokers soak-releases clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -92,7 +92,7 @@ bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quic
 bench-gpu: .venv/.stamp ## the same on a GPU, into build/bench-gpu; QUICK=1: tests and measures, in nine minutes
 	$(BIN)/python -m tests.bench.gpu$(if $(QUICK),.quick) $(ARGS)
 
-LOADS := overload floods growth leaving contention names
+LOADS := overload floods growth leaving contention names heartbeats restarting
 bench-load: .venv/.kernels ## a cluster that is overloaded, flooded, grown, changed and lied to (ARGS="floods growth")
 	set -e; for each in $(or $(ARGS),$(LOADS)); do echo "# $$each"; $(BIN)/python -m tests.bench.cluster.load.$$each; done
 
@@ -128,6 +128,12 @@ soak-attacks: .venv/.kernels ## attacks inside every limit beside an honest clie
 
 soak-faults: .venv/.kernels ## each process of a cluster killed, ended and stopped under load (ARGS="--only sidecar")
 	$(BIN)/python -m tests.soak.faults $(ARGS)
+
+soak-brokers: .venv/.kernels ## leaders of three brokers killed, stopped, cut off and stepped down under load (ARGS="--times 10")
+	$(BIN)/python -m tests.soak.brokers $(ARGS)
+
+soak-releases: .venv/.kernels ## an older release and this tree replaced by one another under load (ARGS="--old v1.0.0")
+	$(BIN)/python -m tests.soak.releases $(ARGS)
 
 clean: ## remove what make built
 	rm -rf .venv .hatch .envs

@@ -20,6 +20,7 @@ from nats.aio.subscription import Subscription
 
 from sie_core.contracts import ConnectionState, QueueError
 from sie_nats.client import DirectClient, Take
+from sie_nats.moving import Turns
 from sie_nats.options import Options
 
 OPEN_S = 5.0
@@ -55,6 +56,9 @@ class Connection:
         self._state: ConnectionState = "closed"
         self._asked: dict[str, list[asyncio.Future[None]]] = {}
         """Requests in flight, by their subjects in lower case; resolved if the broker refuses one."""
+        self._at = ""
+        """The address of the broker that it is, or was, connected to."""
+        self._turns = Turns(lambda: asyncio.get_running_loop().time())
 
     @property
     def state(self) -> ConnectionState:
@@ -89,6 +93,7 @@ class Connection:
                 error_cb=failed,
                 disconnected_cb=self._lost,
                 reconnected_cb=self._found,
+                reconnect_to_server_handler=self._turns.choose,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=1,
                 connect_timeout=2,
@@ -110,7 +115,7 @@ class Connection:
                 raise QueueError("DENIED", f"{self.options.url} refuses this user.")
             raise QueueError("UNAVAILABLE", f"{self.options.url} cannot be reached.") from cause
         denied.cancel()
-        self._state = "connected"
+        self._at, self._state = self._address(), "connected"
         self._watchdog = asyncio.create_task(self._watch())
         self._on_state("connected")
 
@@ -198,6 +203,20 @@ class Connection:
             raise api_error(answer["error"], subject)
         return answer
 
+    @property
+    def brokers(self) -> int:
+        """How many it may connect to, those that a broker told it of included; 0 while it is not connected."""
+        return len(self._client.servers) if self._client.is_connected else 0
+
+    def leave(self, why: str) -> None:
+        """Give the broker up for another."""
+        log.warning("%s %s; the connection is cut", self._at, why)
+        self._abort()
+
+    def _address(self) -> str:
+        url = self._client.connected_url
+        return self.options.url if url is None else str(url.netloc)
+
     def _refused(self, what: str, subject: str) -> None:
         """Report a refusal to whoever made the request."""
         log.error("%s refuses this user to %s %s", self.options.url, what, subject)
@@ -235,13 +254,15 @@ class Connection:
 
     async def _lost(self) -> None:
         if self._state != "closed":
-            log.warning("the connection to %s is lost; it is made again", self.options.url)
+            log.warning("the connection to %s is lost; it is made again", self._at)
+            self._turns.left(self._at)
             self._state = "reconnecting"
             self._on_state("reconnecting")
 
     async def _found(self) -> None:
         if self._state != "closed":
-            log.info("connected to %s again", self.options.url)
+            self._at = self._address()
+            log.info("connected to %s again", self._at)
             self._state = "connected"
             self._on_state("connected")
 
@@ -263,7 +284,7 @@ class Connection:
             return served
         served = self._writer()
         if self._client.is_connected and not await self._round_trip():
-            log.warning("%s does not answer; the connection is cut", self.options.url)
+            log.warning("%s does not answer; the connection is cut", self._at)
             self._abort()
             reading = self._client._reading_task
             if reading is None or reading.done():

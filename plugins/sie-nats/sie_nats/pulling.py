@@ -24,6 +24,8 @@ HEARTBEAT_S = 1.0
 """Interval at which the broker confirms that a request still stands; after three missed ones it is sent again."""
 CLOSE_S = 2.0
 """Seconds for the broker to notice that a pull has ended; a stalled one is left to the ack wait."""
+DECLARE_S = 2.0
+"""Seconds to make a consumer again: brokers that elect a leader do not answer, and the consumer may be there."""
 AGAIN_S = 1.0
 """Seconds before a refused creation of a consumer, or a refused pull, is retried."""
 GONE = ("consumer deleted", "no responders")
@@ -87,6 +89,8 @@ class JetStreamPull:
         """Requested messages that have not arrived."""
         self._heard = 0.0
         self._check: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._comes_back = False
         self.credit = 0
         self.closed = False
 
@@ -147,7 +151,8 @@ class JetStreamPull:
             self._heard = now
         if self._requested > 0 and now - self._heard > 3 * HEARTBEAT_S and self._connection.state == "connected":
             self._heard = now
-            self._connection.run(self._come_back())
+            self.renew()
+            self._come_back_soon()
         self._check = loop.call_later(HEARTBEAT_S, self._listen, now + HEARTBEAT_S)
 
     def _arrived(self, message: Arrived) -> None:
@@ -174,20 +179,34 @@ class JetStreamPull:
             return
         if described.startswith("503") or any(each in described.lower() for each in GONE):
             self._requested = 0
-            self._connection.run(self._come_back())
+            self._come_back_soon()
             return
         if described.startswith(("404", "408")):
             self.top_up()
             return
-        log.warning("a pull from the consumer %s ended: %s", self._consumer, described)
-        # Retry later: the broker would refuse again at once.
-        asyncio.get_running_loop().call_later(AGAIN_S, self.top_up)
+        if self._again is None:  # several requests may end together
+            log.warning("a pull from the consumer %s ended: %s", self._consumer, described)
+            # Retry later: the broker would refuse again at once.
+            self._again = asyncio.get_running_loop().call_later(AGAIN_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
+        self.top_up()
+
+    def _come_back_soon(self) -> None:
+        if not self._comes_back:
+            self._comes_back = True
+            self._connection.run(self._come_back())
 
     async def _come_back(self) -> None:
         """Make a consumer that the broker removed again."""
         try:
-            await self._declare_again()
-        except QueueError as error:
-            log.warning("the consumer %s cannot be made again: %s", self._consumer, error)
+            async with asyncio.timeout(DECLARE_S):
+                await self._declare_again()
+        except (QueueError, TimeoutError) as error:
+            told = str(error) or f"no answer in {DECLARE_S:g} s"
+            log.warning("the consumer %s cannot be made again: %s", self._consumer, told)
             await asyncio.sleep(AGAIN_S)
-        self.renew()
+        self._comes_back = False
+        if self._requested == 0:
+            self.top_up()

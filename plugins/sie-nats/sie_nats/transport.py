@@ -30,20 +30,23 @@ from sie_core.contracts import (
 )
 from sie_nats.client import Arrived, Take
 from sie_nats.connection import Connection, api_error
+from sie_nats.moving import leave_if_cut_off
 from sie_nats.options import Options
 from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
 from sie_nats.stores.journals import JetStreamJournal, journal_config
 from sie_nats.stores.key_values import JetStreamKeyValue
 from sie_nats.streams import consumer_config, differences, spare_headers, spare_subject, stream_config
 
-STORED_S = 5.0
-"""Seconds for the broker to confirm that a message is stored."""
+STORED_S = 2.0
+"""Seconds for the broker to confirm that a message is stored: without a leader it never does, and nobody is told."""
 LATE_S = 0.5
 SPARE_S = 1.0
 """Seconds between two spare messages: the file with the last one may be full by then."""
 NO_MESSAGE = 10037
 NO_ROOM = "insufficient"
 """Marks JetStream's error for lack of memory or disk for a stream."""
+IN_PROCESS = 10158
+"""JetStream's error code: a message of this id is to be stored, and not stored yet."""
 FULL = ("maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded")
 
 log = logging.getLogger("sie_nats")
@@ -66,6 +69,8 @@ class JetStreamTransport(QueueTransport):
         self._pulls: list[JetStreamPull] = []
         self._consumers: dict[tuple[str, str], ConsumerSettings] = {}
         self._spared_at: dict[str, float] = {}
+        self._queue: str | None = None
+        """One that is used here, whose leader tells whether the broker is cut off."""
 
     @property
     def max_payload(self) -> int:  # type: ignore[override]
@@ -83,6 +88,7 @@ class JetStreamTransport(QueueTransport):
         await self._connection.open(self._changed)
         self._answers = self._connection.new_inbox()
         await self._connection.subscribe(f"{self._answers}.*", self._answered)
+        self._connection.run(leave_if_cut_off(self._connection, lambda: self._queue))
 
     async def close(self) -> None:
         """Send the pending messages, then disconnect."""
@@ -96,6 +102,7 @@ class JetStreamTransport(QueueTransport):
     async def declare_queue(self, settings: QueueSettings, *, change: bool = True) -> None:
         """Create a queue as described, or change the one of that name."""
         wanted = stream_config(settings, self._options.storage, self._options.replicas)
+        self._queue = settings.name
         try:
             there = (await self._connection.ask(f"STREAM.INFO.{settings.name}"))["config"]
         except QueueError as error:
@@ -152,6 +159,7 @@ class JetStreamTransport(QueueTransport):
     ) -> JetStreamPull:
         """Pull from a consumer."""
         await self._connection.ask(f"CONSUMER.INFO.{queue}.{consumer}")
+        self._queue = queue
 
         async def declare_again() -> None:
             if (settings := self._consumers.get((queue, consumer))) is not None:
@@ -192,6 +200,7 @@ class JetStreamTransport(QueueTransport):
     async def backlog(self, queue: str, subject: str = ">") -> dict[str, int]:
         """Count the messages there, by subject."""
         counts: dict[str, int] = {}
+        self._queue = queue
         while True:
             question = {"subjects_filter": subject, "offset": len(counts)}
             answer = await self._connection.ask(f"STREAM.INFO.{queue}", question)
@@ -276,6 +285,8 @@ class JetStreamTransport(QueueTransport):
             entry(answer["seq"])
         elif error.get("description") in FULL:
             entry(QueueError("FULL", f"The queue takes no more: {error['description']}."))
+        elif error.get("err_code") == IN_PROCESS:
+            entry(QueueError("UNAVAILABLE", "The message was sent before, and is not stored yet."))
         else:
             entry(api_error(error, "publish"))
 

@@ -50,8 +50,8 @@ def test_a_flood_is_counted_and_takes_no_more_memory() -> None:
 
 
 async def test_ten_thousand_pools_that_come_and_go_leave_nothing_behind() -> None:
-    now, workers = [0.0], list[WorkerReport]()
-    provisioning = Provisioning(lambda: workers, lambda: -1e9)
+    now = [0.0]
+    provisioning = Provisioning(lambda: -1e9)
     demand = provisioning.demand = Demand(lambda: now[0])
     for number in range(10_000):
         now[0] += 0.1
@@ -86,62 +86,55 @@ def worker(name: str = "w1", *, up: bool = True, draining: bool = False) -> Work
 
 
 def test_a_worker_serves_its_own_profile_and_any_and_no_other() -> None:
-    lanes = Lanes(lambda: [worker()])
-    lanes.look()
-    served = [profile for profile in ("l4", "any", "h100") if lanes.workers(LANE._replace(profile=profile))]
+    lanes = Lanes()
+    lanes.heard(worker())
+    served = [profile for profile in ("l4", "any", "h100") if lanes.is_served(LANE._replace(profile=profile))]
     assert served == ["l4", "any"]
-    assert not lanes.workers(LANE._replace(bundle="gliner"))
-    assert not lanes.workers(LANE._replace(resource_pool="mine"))
+    assert lanes.profiles() == {"l4", "any"}
+    assert not lanes.is_served(LANE._replace(bundle="gliner"))
+    assert not lanes.is_served(LANE._replace(resource_pool="mine"))
 
 
 def test_one_that_is_started_again_counts_and_one_that_drains_or_never_came_up_does_not() -> None:
-    now, reports, served = [0.0], [worker(up=False)], list[Lane]()
-    lanes = Lanes(lambda: reports, served.append, lambda: now[0])
-    lanes.look()
-    assert not lanes.workers(LANE)
-    reports[:] = [worker()]
-    lanes.look()
+    now, served = [0.0], list[Lane]()
+    lanes = Lanes(served.append, lambda: now[0])
+    lanes.heard(worker(up=False))
+    assert not lanes.is_served(LANE)
+    lanes.heard(worker())
     assert LANE in served
-    reports[:] = [worker(up=False)]
+    for now[0] in (0.0, 5.0, 10.0):
+        lanes.heard(worker(up=False))
     now[0] = 14.0
-    assert lanes.workers(LANE)
+    assert lanes.is_served(LANE)
     now[0] = 16.0
-    assert not lanes.workers(LANE)
-    reports[:] = [worker(draining=True)]
-    lanes.look()
-    assert not lanes.workers(LANE)
+    assert not lanes.is_served(LANE)
+    lanes.heard(worker(draining=True))
+    assert not lanes.is_served(LANE)
 
 
 def test_one_that_is_not_heard_any_more_counts_as_long_as_its_heartbeats_may_have_been_held_up() -> None:
-    now, reports = [0.0], [worker()]
-    lanes = Lanes(lambda: reports, clock=lambda: now[0])
-    lanes.look()
-    reports.clear()
-    now[0] = 14.0
-    assert lanes.workers(LANE)
-    now[0] = 16.0
-    assert not lanes.workers(LANE)
-    reports[:] = [worker()]
-    lanes.look()
-    reports[:] = [worker(draining=True)]
-    lanes.look()
-    reports.clear()
-    lanes.look()
-    assert not lanes.workers(LANE)
+    """Three of its own heartbeats, and what a start takes."""
+    for beat_s, until_s in ((5.0, 30.0), (60.0, 195.0)):
+        now = [0.0]
+        lanes = Lanes(clock=lambda now=now: now[0])
+        lanes.heard(replace(worker(), beat_s=beat_s))
+        now[0] = until_s - 1
+        assert lanes.is_served(LANE)
+        now[0] = until_s + 1
+        assert not lanes.is_served(LANE)
+    lanes.heard(worker())
+    lanes.heard(worker(draining=True))
+    assert not lanes.is_served(LANE)
 
 
-def test_a_heartbeat_looks_at_its_worker_alone_and_moves_it_between_lanes() -> None:
-    looks = [0]
-
-    def reports() -> list[WorkerReport]:
-        looks[0] += 1
-        return [worker(f"w{number}") for number in range(1000)]
-
-    lanes, other = Lanes(reports, clock=lambda: 0.0), LANE._replace(profile="h100")
-    lanes.look()
+def test_a_heartbeat_moves_its_worker_between_lanes_alone() -> None:
+    lanes, other = Lanes(clock=lambda: 0.0), LANE._replace(profile="h100")
+    for number in range(10):
+        lanes.heard(worker(f"w{number}"))
     lanes.heard(replace(worker("w7"), profile="h100"))
-    assert [each.worker for each in lanes.workers(other)] == ["w7"]
-    assert len(lanes.workers(LANE)) == 999
+    assert lanes.is_served(other)
+    for number in range(10):
+        lanes.heard(replace(worker(f"w{number}"), draining=number != 7, profile="l4" if number != 7 else "h100"))
+    assert not lanes.is_served(LANE)
     lanes.heard(replace(worker("w7"), draining=True))
-    assert not lanes.workers(other)
-    assert looks == [1]
+    assert not lanes.is_served(other)

@@ -49,6 +49,7 @@ async def test_an_answer_tells_who_gave_it_and_health_what_that_worker_has(clust
     assert answer.headers["x-sie-worker"] == "w1"
     assert "x-sie-worker" not in (await cluster.alone.get("/health")).headers
     await cluster.until(lambda: any(MODEL in worker.loaded_models for worker in cluster.backend.workers()))
+    await cluster.until(lambda: not any(each.held for each in cluster.workers.reports().values()))
     told = (await cluster.client.get("/health")).json()
     assert told["type"] == "gateway"
     assert set(told["cluster"]) == {"worker_count", "gpu_count", "models_loaded", "total_qps"}
@@ -130,7 +131,9 @@ def test_the_gpu_that_is_shown_of_a_worker_may_be_asked_for_and_that_worker_take
     assert gpu_of(report) == shown
     profile = Profiles((), lambda: {report.profile}).find(shown)
     lane = Lane(report.pool, report.resource_pool, profile, report.bundle)
-    assert Lanes(lambda: [report]).workers(lane) == [report]
+    lanes = Lanes()
+    lanes.heard(report)
+    assert lanes.is_served(lane)
 
 
 def test_cpu_is_a_profile_as_any_other_where_machines_are_called_so() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 import numpy as np
@@ -28,12 +29,19 @@ SIZE = 210 << 20
 """Of a model: four fit into the memory of the emulated accelerator."""
 
 
+class Address(Protocol):
+    """A broker, or several."""
+
+    @property
+    def url(self) -> str: ...
+
+
 @dataclass
 class Fleet:
     """All of them."""
 
     folder: Path
-    broker: Broker
+    broker: Address
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=BOUND_S))
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     gateway: Server | None = None
@@ -86,9 +94,9 @@ class Fleet:
         until(lambda: self.written <= self.known(), "the models at the gateway")
 
     @contextmanager
-    def another_gateway(self) -> Iterator[str]:
+    def another_gateway(self, **variables: str) -> Iterator[str]:
         """Run one more gateway until the end of the block; give its URL."""
-        process = self.run("gateway2", "gateway", "--port", "0")
+        process = self.run("gateway2", "gateway", "--port", "0", **variables)
         second = Server(process, self.folder / "gateway2/log")
         try:
             yield second.wait_for_log(r"listening on (http://[^\s\"]+)").group(1)
@@ -171,9 +179,25 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     """Run a broker and a gateway until the end of the block."""
     broker = Broker(folder)
     broker.start()
+    try:
+        with fleet_at(broker, folder) as running:
+            yield running
+    finally:
+        broker.kill()
+
+
+@contextmanager
+def fleet_at(broker: Address, folder: Path, **variables: str) -> Iterator[Fleet]:
+    """Run a gateway at a broker until the end of the block; workers that were added end with it.
+
+    Args:
+        broker: Runs.
+        folder: Where everything goes.
+        variables: Settings of the gateway.
+    """
     running = Fleet(folder, broker)
     (folder / "models").mkdir()
-    process = running.run("gateway", "gateway", "--port", "0")
+    process = running.run("gateway", "gateway", "--port", "0", **variables)
     running.gateway = Server(process, folder / "gateway/log")
     try:
         running.gateway.url = running.gateway.wait_for_log(r"listening on (http://[^\s\"]+)").group(1)
@@ -182,6 +206,3 @@ def fleet(folder: Path) -> Iterator[Fleet]:
         for each in (*running.workers.values(), process):
             each.kill()
             each.wait()
-        assert broker.process is not None
-        broker.process.kill()
-        broker.process.wait()

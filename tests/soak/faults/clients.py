@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 
@@ -25,13 +26,18 @@ class Clients:
         urls: The gateways.
         number: How many.
         retries: Whether they try again where an error says so.
+        model: What they ask, a model of the fake family with `dims` numbers a text.
     """
 
-    def __init__(self, urls: Sequence[str], number: int, *, retries: bool = True) -> None:
+    def __init__(
+        self, urls: Sequence[str], number: int, *, retries: bool = True, model: str = MODEL, dims: int = DIMS
+    ) -> None:
         self.wrong: list[str] = []
         self.answered = 0
         self.slowest_s = 0.0
-        self._urls, self._done = urls, threading.Event()
+        self.refused: Counter[int] = Counter()
+        """The statuses of errors that the SDK hides: it tries again."""
+        self._urls, self._model, self._dims, self._done = urls, model, dims, threading.Event()
         self._budget_s = BOUND_S if retries else 0.0
         self._good_since = [0.0] * number
         """When the latest request was sent that was answered."""
@@ -63,7 +69,7 @@ class Clients:
         urls = [*self._urls[turned:], *self._urls[:turned]]
         items = 40 if number % 4 == 0 else 1
         with (
-            httpx.Client(transport=_Balanced(urls)) as http,
+            httpx.Client(transport=_Balanced(urls, self.refused)) as http,
             SIEClient(urls[0], timeout_s=BOUND_S, http_client=http) as client,
         ):
             for turn in count():
@@ -72,12 +78,12 @@ class Clients:
                 texts = [f"client {number} turn {turn} item {item}" for item in range(items)]
                 sent = time.monotonic()
                 try:
-                    results = client.encode(MODEL, texts, provision_timeout_s=self._budget_s)
+                    results = client.encode(self._model, texts, provision_timeout_s=self._budget_s)
                 except Exception as error:
                     self.wrong.append(f"client {number} of {urls[0]}: {error!r}")
                     return
                 for text, result in zip(texts, results, strict=True):
-                    if not np.array_equal(result["dense"], vectors.dense(text, DIMS)):
+                    if not np.array_equal(result["dense"], vectors.dense(text, self._dims)):
                         self.wrong.append(f"another vector for {text!r}")
                 self.answered += 1
                 self.slowest_s = max(self.slowest_s, time.monotonic() - sent)
@@ -85,7 +91,8 @@ class Clients:
 
 
 class _Balanced(httpx.BaseTransport):
-    def __init__(self, urls: Sequence[str]) -> None:
+    def __init__(self, urls: Sequence[str], refused: Counter[int]) -> None:
+        self._refused = refused
         self._urls = [httpx.URL(url) for url in urls]
         self._transport = httpx.HTTPTransport()
 
@@ -97,7 +104,10 @@ class _Balanced(httpx.BaseTransport):
 
     def _send(self, request: httpx.Request, url: httpx.URL) -> httpx.Response:
         request.url = request.url.copy_with(host=url.host, port=url.port)
-        return self._transport.handle_request(request)
+        reply = self._transport.handle_request(request)
+        if not reply.is_success:
+            self._refused[reply.status_code] += 1
+        return reply
 
     def close(self) -> None:
         self._transport.close()

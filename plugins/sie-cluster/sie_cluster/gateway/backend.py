@@ -87,7 +87,7 @@ class QueueBackend:
     ) -> None:
         self._dispatcher, self._workers, self._plugins, self._timeout_s = dispatcher, workers, plugins, timeout_s
         self._router, self._follower, self._pools, self._dialled = router, follower, pools, dialled
-        self.provisioning = Provisioning(lambda: workers.reports().values(), lambda: dispatcher.connected_at)
+        self.provisioning = Provisioning(lambda: dispatcher.connected_at)
         self.admission = Admission(places)
         self.known_facts = KnownFacts(workers, lambda: router.known)
         """What workers found out about models; its owner has it `run`."""
@@ -246,7 +246,7 @@ class QueueBackend:
 
     async def _have_worker(self, to: Destination, wait: LoadWait, deadline: float | None) -> None:
         """Go on once a worker is there. With the broker away nobody is heard, and the broker is what is told of."""
-        if not self.provisioning.lanes.workers(to.lane) and self._dispatcher.problem is None:
+        if not self.provisioning.lanes.is_served(to.lane) and self._dispatcher.problem is None:
             await self.provisioning.wait(to.lane, wait, self._left_s(deadline))
 
     async def _carry(self, packed: Packed, to: Destination, deadline: float | None) -> Flight:

@@ -81,9 +81,7 @@ async def _serve(
     store = open_payload_store(settings, plugins)
     dispatcher = Dispatcher(make, settings, metrics, store)
     workers = Workers(lambda before, now: backend.heard(before, now))
-    profiles = Profiles(
-        settings.gateway_configured_gpus, lambda: {report.profile for report in workers.reports().values()}
-    )
+    profiles = Profiles(settings.gateway_configured_gpus, lambda: backend.provisioning.lanes.profiles())
     metrics.watch_workers(lambda: workers.reports().values())
     keys = Keys(lambda: [report.pulled for report in workers.reports().values()])
     follower, router = None, Router(settings.pool, None, profiles, keys)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
+from sie_cluster.fleet.health.workers import MISSED_BEATS
 from sie_cluster.messages.health import WorkerReport
 from sie_cluster.queue.subjects import ANY_PROFILE
 
@@ -39,56 +40,57 @@ class Lanes:
     """Those with living workers.
 
     Args:
-        reports: Gives what the workers say that were heard of lately.
         on_served: Called with each lane that got its first worker.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self,
-        reports: Callable[[], Iterable[WorkerReport]],
-        on_served: Callable[[Lane], None] = lambda lane: None,
-        clock: Callable[[], float] = time.monotonic,
+        self, on_served: Callable[[Lane], None] = lambda lane: None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._reports, self._on_served, self._clock = reports, on_served, clock
-        self._workers: dict[Lane, dict[str, WorkerReport]] = {}
-        """The living workers of each lane by their names; no lane without any."""
+        self._on_served, self._clock = on_served, clock
+        self._workers: dict[Lane, set[str]] = {}
+        """The names of each lane's living workers; no lane without any."""
         self._known: dict[str, tuple[WorkerReport, float]] = {}
-        """The last report of each worker, and when it last took work."""
+        """The last report of each worker, and until when it counts if no other comes."""
         self._look_at = clock()
 
-    def workers(self, lane: Lane) -> list[WorkerReport]:
-        """List the living workers of a lane."""
-        if self._clock() >= self._look_at:
-            self.look()
-        return list(self._workers.get(lane, {}).values())
+    def is_served(self, lane: Lane) -> bool:
+        """Whether a lane has a living worker."""
+        self._look()
+        return lane in self._workers
+
+    def profiles(self) -> set[str]:
+        """List the machine profiles of living workers."""
+        self._look()
+        return {lane.profile for lane in self._workers}
 
     def heard(self, report: WorkerReport) -> None:
         """Take a worker's heartbeat; takes as long with a thousand workers as with one."""
         now = self._clock()
-        before, up_at = self._known.get(report.worker, (None, -RESTART_S))
-        self._known[report.worker] = report, now if report.up else up_at
-        if now - self._known[report.worker][1] >= RESTART_S:  # it never took work
+        before, until = self._known.get(report.worker, (None, now))
+        until = now + MISSED_BEATS * report.beat_s + RESTART_S if report.up else min(until, now + RESTART_S)
+        self._known[report.worker] = report, until
+        if now >= until:  # it never took work, or does not any more
             self._forget(report.worker)
             return
-        left = () if before is None else _lanes_of(before)
-        lanes = _lanes_of(report)
+        left, lanes = () if before is None else _lanes_of(before), _lanes_of(report)
+        if left == lanes:
+            return
         for lane in set(left).difference(lanes):
             self._leave(lane, report.worker)
         for lane in lanes:
-            served = self._workers.setdefault(lane, {})
-            is_first = not served
-            served[report.worker] = report
+            is_first = lane not in self._workers
+            self._workers.setdefault(lane, set()).add(report.worker)
             if is_first:
                 self._on_served(lane)
 
-    def look(self) -> None:
-        """Take what every worker last said, and forget those that were not heard lately."""
+    def _look(self) -> None:
+        """Forget the workers that do not count any more."""
         now = self._clock()
+        if now < self._look_at:
+            return
         self._look_at = now + LOOK_S
-        for report in self._reports():
-            self.heard(report)
-        for name in [name for name, (_, up_at) in self._known.items() if now - up_at >= RESTART_S]:
+        for name in [name for name, (_, until) in self._known.items() if now >= until]:
             self._forget(name)
 
     def _forget(self, worker: str) -> None:
@@ -97,8 +99,8 @@ class Lanes:
             self._leave(lane, worker)
 
     def _leave(self, lane: Lane, worker: str) -> None:
-        served = self._workers.get(lane, {})
-        served.pop(worker, None)
+        served = self._workers.get(lane, set())
+        served.discard(worker)
         if not served:
             self._workers.pop(lane, None)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from sie_cluster.gateway.capacity.demand import Demand
 from sie_cluster.gateway.capacity.lanes import Labels, Lane, Lanes
-from sie_cluster.messages.health import WorkerReport
 from sie_cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
 from sie_core.contracts import InferenceError, LoadWait
 
@@ -21,14 +20,13 @@ class Provisioning:
     """The requests of one gateway that wait for workers. Used on the event loop.
 
     Args:
-        reports: Gives what the workers say that were heard of lately.
         connected_at: Gives the monotonic time when the broker was last reached.
     """
 
-    def __init__(self, reports: Callable[[], Iterable[WorkerReport]], connected_at: Callable[[], float]) -> None:
+    def __init__(self, connected_at: Callable[[], float]) -> None:
         self._connected_at = connected_at
         self.demand = Demand()
-        self.lanes = Lanes(reports, self._served)
+        self.lanes = Lanes(self._served)
         self.refused: Counter[Labels] = Counter()
         """The requests that were told to come back."""
         self._come: dict[Lane, set[asyncio.Future[None]]] = {}
@@ -48,7 +46,7 @@ class Provisioning:
         unsure_s = self._connected_at() + UNSURE_S - time.monotonic()
         if unsure_s > 0:
             await self._worker(lane, min(left_s, unsure_s))
-            if self.lanes.workers(lane):
+            if self.lanes.is_served(lane):
                 return
         self.demand.add(lane)
         held_s = 0.0 if wait.if_soon else min(left_s, wait.seconds)
@@ -56,7 +54,7 @@ class Provisioning:
             with wait.place() as may_wait:
                 if may_wait:
                     await self._worker(lane, held_s)
-        if not self.lanes.workers(lane):
+        if not self.lanes.is_served(lane):
             self.refused[lane.labels] += 1
             raise self._error(lane)
 

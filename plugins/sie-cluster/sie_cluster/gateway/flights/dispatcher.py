@@ -94,6 +94,8 @@ class Dispatcher:
         self._unstored: QueueError | None = None
         """What the broker said of the last slice where it stores none; None where it stores them, or has no room."""
         self._unstored_at = self._unstored_since = math.inf
+        self._has_no_leader = False
+        """Whether the last slice was not stored though the broker was there."""
         self.connected_at = -math.inf
         """When the broker was last reached, in monotonic seconds."""
         metrics.watch(lambda: len(self._flights))
@@ -250,10 +252,11 @@ class Dispatcher:
 
     def _judge_broker(self, outcome: int | QueueError) -> None:
         if not isinstance(outcome, QueueError) or outcome.failure == "FULL":
-            self._unstored = None
+            self._unstored, self._has_no_leader = None, False
             return
         if outcome.failure not in NOT_STORED:
             return
+        self._has_no_leader = self._has_no_leader or self.problem is None
         self._unstored_at = time.monotonic()
         if self._unstored is None:
             self._unstored_since = self._unstored_at
@@ -321,7 +324,9 @@ class Dispatcher:
         log.info("the connection to the broker is %s", state)
         if state == "connected":
             self._look_ups.soon()
-            self.connected_at, self._unstored = time.monotonic(), None
+            self.connected_at = time.monotonic()
+            if not self._has_no_leader:  # that takes another stored slice: this may be one more broker without others
+                self._unstored = None
             if self._transport is not None:
                 self._tasks.start(self._telling.alive())
                 self._tasks.start(self._telling.ask_for_beats())
