@@ -157,21 +157,36 @@ class KeyValue(Protocol):
         """Return an entry, None if it does not exist."""
         ...
 
-    async def put(self, key: str, value: bytes) -> int:
-        """Write, whatever is there; return the revision."""
+    async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
+        """Write, whatever is there; return the revision.
+
+        Args:
+            key: Of the entry.
+            value: Its value.
+            ttl_s: The broker removes the entry after this many seconds by its own clock, unless it is written again
+                before; rounded up to whole seconds. None: it stays.
+        """
         ...
 
-    async def compare_and_set(self, key: str, value: bytes, revision: int | None) -> int:
+    async def compare_and_set(self, key: str, value: bytes, revision: int | None, *, ttl_s: float | None = None) -> int:
         """Write if the entry's revision is `revision`; None means that the entry must not exist. Return the new
-        revision.
+        revision; `ttl_s` as for `put`.
 
         Raises:
-            QueueError: `CONFLICT`: the revision differs.
+            QueueError: `CONFLICT`: the revision differs, also as the entry was removed.
         """
         ...
 
     async def delete(self, key: str) -> None:
         """Remove an entry; a missing entry is no error."""
+        ...
+
+    async def watch(self, on_entries: Callable[[Mapping[str, Entry]], None], keys: str = ">") -> Subscription:
+        """Take the entries whose keys match a pattern, by key: before this returns, and again after each change.
+
+        Changes that follow one another at once may be told as one. After a lost connection it is told what has changed
+        meanwhile. The store is not asked again and again.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, TypeVar
@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from sie_core.contracts import (
     ConsumerSettings,
     Delivery,
+    Entry,
+    KeyValue,
     Message,
     QueueError,
     QueueFailure,
@@ -325,6 +327,85 @@ async def a_store_keeps_and_compares(connect: Connect) -> None:
         await store.compare_and_set("a.one", b"back", None)
 
 
+async def an_entry_ends_by_the_broker_s_clock_unless_it_is_written_again(connect: Connect) -> None:
+    """A time to live begins anew with each write; an entry whose time is over is gone, and can be made again."""
+    async with bench(connect) as queue:
+        store = await queue.here.key_value(f"{queue.name}_kv")
+        revision = await store.compare_and_set("lease.a", b"1", None, ttl_s=1)
+        await store.put("lease.b", b"1", ttl_s=1)
+        await store.put("stays", b"1")
+        await asyncio.sleep(0.6)
+        revision = await store.compare_and_set("lease.a", b"2", revision, ttl_s=1)
+        await store.put("lease.b", b"2")
+        await asyncio.sleep(0.6)
+        found = await store.get("lease.a")
+        assert found is not None, "an entry ended although it was written again"
+        assert (found.value, found.revision) == (b"2", revision)
+        await _until_gone(store, "lease.a")
+        assert await store.get("lease.b") is not None, "an entry ended by the time that a former write gave it"
+        assert await store.get("stays") is not None
+        async with refused("CONFLICT"):
+            await store.compare_and_set("lease.a", b"3", revision, ttl_s=1)
+        await store.compare_and_set("lease.a", b"4", None, ttl_s=60)
+        async with refused("CONFLICT"):
+            await store.compare_and_set("lease.a", b"5", None)
+        await store.delete("lease.a")
+        await store.put("lease.a", b"6", ttl_s=60)
+
+
+async def _until_gone(store: KeyValue, key: str) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while await store.get(key) is not None:  # noqa: ASYNC110 - without a watch nobody tells
+            await asyncio.sleep(0.05)
+
+
+async def a_watch_tells_what_there_is_and_every_change(connect: Connect) -> None:
+    """It tells the entries at once, and whatever is written, deleted or ends; once closed, nothing."""
+    async with bench(connect) as queue:
+        store = await queue.here.key_value(f"{queue.name}_kv")
+        other = await queue.there.key_value(f"{queue.name}_kv")
+        told: list[dict[str, bytes]] = []
+        some: list[dict[str, bytes]] = []
+
+        def values(entries: Mapping[str, Entry]) -> dict[str, bytes]:
+            return {key: entry.value for key, entry in entries.items()}
+
+        async def until(wanted: dict[str, bytes], took: list[dict[str, bytes]]) -> None:
+            async with asyncio.timeout(WAIT_S):
+                while took[-1] != wanted:  # noqa: ASYNC110 - a failed wait shows what came
+                    await asyncio.sleep(0.01)
+
+        empty = await store.watch(lambda entries: told.append(values(entries)))
+        assert told == [{}], "an empty store is not told before `watch` returns"
+        await empty.close()
+        for number in range(3):
+            await other.put("gone", b"%d" % number)
+        await other.put("lease.a", b"1", ttl_s=3)
+        await other.put("stays", b"1")
+        await other.delete("gone")
+        there = {"lease.a": b"1", "stays": b"1"}
+        first = await store.watch(lambda entries: told.append(values(entries)))
+        second = await store.watch(lambda entries: some.append(values(entries)), "lease.*")
+        assert told[-1] == there, "what there is is not told before `watch` returns"
+        assert some == [{"lease.a": b"1"}]
+        revision = await other.put("stays", b"2")
+        await until({**there, "stays": b"2"}, told)
+        await until({"stays": b"2"}, told)
+        assert some[-1] == {}, "the end of an entry is not told"
+        await other.compare_and_set("stays", b"3", revision)
+        await other.compare_and_set("lease.a", b"4", None)
+        await until({"lease.a": b"4"}, some)
+        await other.delete("lease.a")
+        await until({}, some)
+        await first.close()
+        await first.close()
+        before = len(told)
+        await other.put("lease.b", b"5")
+        await until({"lease.b": b"5"}, some)
+        assert len(told) == before, "a closed watch tells"
+        await second.close()
+
+
 async def a_journal_keeps_an_order(connect: Connect) -> None:
     """Of many writers at one number, one wins; a reader gets the last message of each key, in order."""
     async with bench(connect) as queue:
@@ -419,6 +500,8 @@ QUEUE_CHECKS: Sequence[Callable[[Connect], None]] = tuple(
             consumers_may_not_overlap_and_settings_may_change,
             inboxes_and_broadcasts_arrive_in_order,
             a_store_keeps_and_compares,
+            an_entry_ends_by_the_broker_s_clock_unless_it_is_written_again,
+            a_watch_tells_what_there_is_and_every_change,
             a_journal_keeps_an_order,
             a_callback_that_raises_costs_nothing_else,
             a_closed_connection_says_so,

@@ -31,7 +31,10 @@ FOREIGN_TO_WORKERS = tuple(each for each in GATEWAYS_OWN if each != "sie.health-
 OPERATORS = (f"$JS.ACK.{DEAD}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{DEAD}.c", f"{API}CONSUMER.CREATE.{DEAD}.c.x")
 CONFIGS_OWN = tuple(f"{API}STREAM.{verb}.{queue}" for verb in ("CREATE", "UPDATE") for queue in (QUEUE, DEAD, OTHER))
 NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}CONSUMER.DELETE.{QUEUE}.c",
-           f"{API}STREAM.CREATE.mine", "$SYS.REQ.SERVER.PING", "anything")  # fmt: skip
+           f"{API}STREAM.CREATE.mine", "$SYS.REQ.SERVER.PING", "anything",
+           f"{API}CONSUMER.CREATE.KV_sie-pools", f"{API}CONSUMER.CREATE.KV_sie-pools.c", "sie.kv.sie-pools.pools",
+           )  # fmt: skip
+"""A consumer of a store could have the broker send what is stored to any subject."""
 EVERYBODYS = (">", "*.>", "_INBOX.>", "_INBOX.*.*.>", "sie.>", "$JS.>")
 JOURNAL = (*(f"{API}STREAM.{verb}.sie-config" for verb in ("CREATE", "UPDATE", "INFO")),
            f"{API}DIRECT.GET.sie-config", "sie-config.x")  # fmt: skip
@@ -45,7 +48,7 @@ DELTAS = ("sie.config.models.default", "sie.config.models._all")
 MAY = {
     "gateway.one": (
         (*GATEWAYS_OWN, *FACTS, *POOLS, *POOLS_KEPT),
-        ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>"),
+        ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>", "sie.kv.sie-pools.>"),
     ),
     "worker.w1": (
         (*WORKERS_OWN, *POOLS, "_INBOX.gateway.one.x", "sie.health.w1", "sie.health-wanted"),
@@ -57,6 +60,7 @@ MAY = {
             "sie.cancel._default",
             "sie.gateways._default",
             "sie.config.models.default",
+            "sie.kv.sie-pools.pools",
         ),
     ),
     "config": ((*CONFIGS_OWN, *OPERATORS, *DELTAS, *JOURNAL, *GROWN), ("_INBOX.config.x", "sie.config.>")),
@@ -73,7 +77,7 @@ MAY_NOT = {
          "_INBOX.worker.w2.x",
          f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
          f"{API}CONSUMER.MSG.NEXT.{OTHER}.c", f"{API}CONSUMER.CREATE.{OTHER}.c.x"),
-        (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.cancel.gpu", "sie.work.>"),
+        (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.cancel.gpu", "sie.work.>", "sie.kv.sie-facts.x"),
     ),
     "config": (
         (*GATEWAYS_OWN, *WORKERS_OWN, *NOBODYS, *NO_STORES, "sie.health.w1", "_INBOX.gateway.one.x"),
@@ -247,3 +251,19 @@ async def test_a_worker_s_user_sends_no_work_and_calls_nothing_off(broker: Broke
                 await asyncio.sleep(0.01)
         assert {message.payload for message in called_off} == {b"own"}
         assert await gateway.backlog(CONSUMER.queue) == {}
+
+
+async def test_a_worker_watches_what_gateways_keep_of_pools_and_writes_none_of_it(
+    broker: Broker, passwords: dict[str, str]
+) -> None:
+    await make_queues(broker, passwords)
+    async with login(broker, passwords, "gateway.one") as gateway, login(broker, passwords, "worker.w1") as worker:
+        store, told = await gateway.key_value("sie-pools"), asyncio.Queue[dict[str, bytes]]()
+        watched = await worker.key_value("sie-pools", make=False)
+        await watched.watch(lambda entries: told.put_nowait({key: each.value for key, each in entries.items()}))
+        await store.put("lease.p", b"1", ttl_s=1)
+        async with asyncio.timeout(BOUND_S):
+            assert [await told.get() for _ in range(3)] == [{}, {"lease.p": b"1"}, {}]
+            with pytest.raises((QueueError, TimeoutError)):
+                async with asyncio.timeout(1):
+                    await watched.put("pools", b"forged")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import re
 import secrets
 import uuid
@@ -287,22 +288,61 @@ class _Store(KeyValue):
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._revisions = itertools.count(1)
+        self.watches: list[_Watch] = []
 
     async def get(self, key: str) -> Entry | None:
         return self._entries.get(checked_key(key))
 
-    async def put(self, key: str, value: bytes) -> int:
+    async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
         entry = self._entries[checked_key(key)] = Entry(key, value, next(self._revisions))
+        if ttl_s is not None:
+            asyncio.get_running_loop().call_later(math.ceil(ttl_s), self._end, entry)
+        self._tell(key)
         return entry.revision
 
-    async def compare_and_set(self, key: str, value: bytes, revision: int | None) -> int:
+    async def compare_and_set(self, key: str, value: bytes, revision: int | None, *, ttl_s: float | None = None) -> int:
         there = await self.get(key)
         if (None if there is None else there.revision) != revision:
             raise QueueError("CONFLICT", f"The entry {key!r} is no longer at revision {revision}; read it again.")
-        return await self.put(key, value)
+        return await self.put(key, value, ttl_s=ttl_s)
 
     async def delete(self, key: str) -> None:
-        self._entries.pop(checked_key(key), None)
+        if self._entries.pop(checked_key(key), None) is not None:
+            self._tell(key)
+
+    async def watch(self, on_entries: Callable[[Mapping[str, Entry]], None], keys: str = ">") -> _Watch:
+        watch = _Watch(self, keys, on_entries)
+        self.watches.append(watch)
+        watch.tell()
+        return watch
+
+    def matching(self, keys: str) -> dict[str, Entry]:
+        return {key: entry for key, entry in self._entries.items() if matches(keys, key)}
+
+    def _end(self, entry: Entry) -> None:
+        if self._entries.get(entry.key) is entry:
+            del self._entries[entry.key]
+            self._tell(entry.key)
+
+    def _tell(self, key: str) -> None:
+        for watch in self.watches:
+            if matches(watch.subject, key):
+                asyncio.get_running_loop().call_soon(watch.tell)
+
+
+@dataclass(eq=False, slots=True)
+class _Watch:
+    store: _Store
+    subject: str
+    take: Callable[[Mapping[str, Entry]], None]
+
+    def tell(self) -> None:
+        if self in self.store.watches:
+            call(self.take, self.store.matching(self.subject))
+
+    async def close(self) -> None:
+        if self in self.store.watches:
+            self.store.watches.remove(self)
 
 
 class _Journal(Journal):

@@ -6,13 +6,10 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nats.aio.subscription import Subscription as NatsSubscription
-from nats.errors import Error
-from nats.js.api import KeyValueConfig, StorageType
-from nats.js.errors import BucketNotFoundError
 
 from sie_core.contracts import (
     ConnectionState,
@@ -34,7 +31,8 @@ from sie_nats.moving import leave_if_cut_off
 from sie_nats.options import Options
 from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
 from sie_nats.stores.journals import JetStreamJournal, journal_config
-from sie_nats.stores.key_values import JetStreamKeyValue
+from sie_nats.stores.key_values import JetStreamKeyValue, bucket_config
+from sie_nats.stores.watching import JetStreamWatch
 from sie_nats.streams import consumer_config, differences, spare_headers, spare_subject, stream_config
 
 STORED_S = 2.0
@@ -67,6 +65,7 @@ class JetStreamTransport(QueueTransport):
         self._due: asyncio.TimerHandle | None = None
         """One timer for all of them: a timer per message costs as much as sending it."""
         self._pulls: list[JetStreamPull] = []
+        self._watches: list[JetStreamWatch] = []
         self._consumers: dict[tuple[str, str], ConsumerSettings] = {}
         self._spared_at: dict[str, float] = {}
         self._queue: str | None = None
@@ -226,51 +225,44 @@ class JetStreamTransport(QueueTransport):
 
     async def key_value(self, name: str, *, make: bool = True) -> KeyValue:
         """Open a store; create it if it does not exist. Raise its copies to `SIE_NATS_REPLICAS` if it has fewer."""
-        self._connection.require()
-        storage = StorageType.FILE if self._options.storage == "file" else StorageType.MEMORY
-        stream = self._connection.client.jetstream()
-        try:
-            try:
-                opened = JetStreamKeyValue(await stream.key_value(name))
-                if make:
-                    await self._add_copies(f"KV_{name}")
-                return opened
-            except BucketNotFoundError:
-                if not make:
-                    raise QueueError("NOT_FOUND", f"There is no store {name!r}.") from None
-                config = KeyValueConfig(name, storage=storage, replicas=self._options.replicas)
-                return JetStreamKeyValue(await stream.create_key_value(config))
-        except (Error, TimeoutError) as error:
-            raise QueueError("UNAVAILABLE", f"The store {name!r} cannot be opened: {error}.") from None
+        config = bucket_config(name, self._options.storage, self._options.replicas)
+        await self._open("store", name, config, ("allow_msg_ttl", "subject_delete_marker_ttl", "republish"), make)
+        return JetStreamKeyValue(self._connection, name, self._watching)
 
     async def journal(self, name: str, *, make: bool = True, first: int = 1) -> Journal:
         """Open a journal; create it if it does not exist. Raise its copies to `SIE_NATS_REPLICAS` if it has fewer."""
+        config = journal_config(name, self._options.storage, self._options.replicas, first)
+        await self._open("journal", name, config, (), make)
+        return JetStreamJournal(self._connection, name)
+
+    async def _open(self, kind: str, name: str, config: dict[str, Any], needed: Sequence[str], make: bool) -> None:
+        """Find the stream of a store; with `make`, create it, or add settings that it lacks and copies."""
+        stream = config["name"]
         try:
-            await self._connection.ask(f"STREAM.INFO.{name}")
+            there = (await self._connection.ask(f"STREAM.INFO.{stream}"))["config"]
         except QueueError as error:
             if error.failure != "NOT_FOUND":
                 raise
             if not make:
-                raise QueueError("NOT_FOUND", f"There is no journal {name!r}.") from None
-            config = journal_config(name, self._options.storage, self._options.replicas, first)
+                raise QueueError("NOT_FOUND", f"There is no {kind} {name!r}.") from None
             try:
-                await self._connection.ask(f"STREAM.CREATE.{name}", config)
-            except QueueError:
-                await self._connection.ask(f"STREAM.INFO.{name}")  # another was first, with another first number
-        if make:
-            await self._add_copies(name)
-        return JetStreamJournal(self._connection, name)
-
-    async def _add_copies(self, stream: str) -> None:
-        there = (await self._connection.ask(f"STREAM.INFO.{stream}"))["config"]
-        copies = self._options.replicas
-        if there["num_replicas"] >= copies:
+                await self._connection.ask(f"STREAM.CREATE.{stream}", config)
+                return
+            except QueueError:  # another was first, with other settings
+                there = (await self._connection.ask(f"STREAM.INFO.{stream}"))["config"]
+        wanted = {each: config[each] for each in needed if not there.get(each)}
+        if there["num_replicas"] < config["num_replicas"]:
+            wanted["num_replicas"] = config["num_replicas"]
+        if not (make and wanted):
             return
         try:
-            await self._connection.ask(f"STREAM.UPDATE.{stream}", {**there, "num_replicas": copies})
-            log.info("%s has %d copies now, %d before", stream, copies, there["num_replicas"])
+            await self._connection.ask(f"STREAM.UPDATE.{stream}", {**there, **wanted})
+            log.info("%s is changed: %s", stream, wanted)
         except QueueError as error:  # it is a store all the same
-            log.warning("%s has %d copies of %d: %s", stream, there["num_replicas"], copies, error)
+            log.warning("%s cannot be changed to %s: %s", stream, wanted, error)
+
+    def _watching(self, watch: JetStreamWatch) -> None:
+        self._watches = [each for each in self._watches if not each.closed] + [watch]
 
     def _answered(self, message: Arrived) -> None:
         entry = self._forget(message.subject.rpartition(".")[2])
@@ -330,6 +322,8 @@ class JetStreamTransport(QueueTransport):
         if state == "connected":
             for pull in self._pulls:
                 pull.renew()
+            for watch in self._watches:
+                watch.renew()
         else:
             self._fail_unanswered(state)
         if self._on_state is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sie_core.contracts import Access, BrokerPlan
 from sie_nats.options import inbox_of
+from sie_nats.stores.watching import told_subject
 from sie_nats.streams import spare_subject
 
 MAX_PAYLOAD = 1 << 20
@@ -40,7 +41,8 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
         publish += [f"{API}STREAM.{verb}.{journal}" for verb in ("INFO", "CREATE", "UPDATE")]
     for journal in access.writes_journals:
         publish += [f"{API}STREAM.INFO.{journal}", f"{API}DIRECT.GET.{journal}", f"{journal}.>"]
-    hear = [f"{inbox_of(access.user)}.>", *access.hears]
+    stores = dict.fromkeys((*access.keeps, *access.reads))
+    hear = [f"{inbox_of(access.user)}.>", *access.hears, *(told_subject(store, ">") for store in stores)]
     # An empty list of what is allowed would allow everything.
     sends = {"allow": list(dict.fromkeys(publish))} if publish else {"deny": [">"]}
     return {"publish": sends, "subscribe": {"allow": hear}}

@@ -104,17 +104,32 @@ class Store:
 
     def __init__(self):
         self.values = {}
+        self.watches = {}
         self._numbers = itertools.count(1)
 
     def get(self, key):
         """Return value and revision, None where there is none."""
         return self.values.get(key)
 
-    def put(self, key, value):
+    def put(self, key, value, ttl_s):
         """Write and return the revision."""
         revision = next(self._numbers)
         self.values[key] = (value, revision)
+        if ttl_s is not None:
+            asyncio.get_running_loop().call_later(ttl_s, self.remove, key, revision)
+        self.tell()
         return revision
+
+    def remove(self, key, revision=None):
+        """Remove a key, or one revision of it."""
+        if revision is None or (key in self.values and self.values[key][1] == revision):
+            self.values.pop(key, None)
+            self.tell()
+
+    def tell(self):
+        """Have every watch take what there is."""
+        for take in tuple(self.watches.values()):
+            take()
 
 
 class Diary:

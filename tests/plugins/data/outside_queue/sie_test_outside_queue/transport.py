@@ -115,17 +115,35 @@ class ShelfKeyValue:
         found = self._store.get(key)
         return None if found is None else Entry(key, *found)
 
-    async def put(self, key, value):
-        return self._store.put(key, value)
+    async def put(self, key, value, *, ttl_s=None):
+        return self._store.put(key, value, ttl_s)
 
-    async def compare_and_set(self, key, value, revision):
+    async def compare_and_set(self, key, value, revision, *, ttl_s=None):
         found = self._store.get(key)
         if (None if found is None else found[1]) != revision:
             raise QueueError("CONFLICT", f"{key} has another revision.")
-        return self._store.put(key, value)
+        return self._store.put(key, value, ttl_s)
 
     async def delete(self, key):
-        self._store.values.pop(key, None)
+        self._store.remove(key)
+
+    async def watch(self, on_entries, keys=">"):
+        return ShelfWatch(self._store, on_entries, keys)
+
+
+class ShelfWatch:
+    def __init__(self, store, on_entries, keys):
+        self.subject = keys
+        self._store, self._on_entries = store, on_entries
+        store.watches[self] = self._tell
+        self._tell()
+
+    def _tell(self):
+        there = self._store.values.items()
+        guarded(self._on_entries, {key: Entry(key, *each) for key, each in there if matches(self.subject, key)})
+
+    async def close(self):
+        self._store.watches.pop(self, None)
 
 
 class ShelfTransport:
