@@ -15,7 +15,6 @@ from pydantic import SecretStr
 from sie_bundle.bundles.registry import Registry, make_registry
 from sie_cluster.configs_api.routes import ENDPOINTS
 from sie_cluster.fleet.health.workers import Workers
-from sie_cluster.fleet.pools.reading import pools_reader
 from sie_cluster.gateway.backend import QueueBackend
 from sie_cluster.gateway.capacity.profiles import Profiles
 from sie_cluster.gateway.flights.dispatcher import Dispatcher
@@ -141,7 +140,7 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
     await transport.open()
     of_sidecar = SidecarMetrics()
     store = open_payload_store(settings, plugins)
-    sidecar = Sidecar(transport, settings, "w1", of_sidecar, store, read_pools=pools_reader(transport, settings))
+    sidecar = Sidecar(transport, settings, "w1", of_sidecar, store)
     metrics = GatewayMetrics()
     dispatcher = Dispatcher(make, settings, metrics, store)
     await dispatcher.open()
@@ -153,7 +152,10 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
     if export is not None:
         sidecar.configs.follow(registry)
     keeper = PoolKeeper(
-        lambda: dispatcher.transport, workers, lambda event, times: metrics.pool_events.labels(event).inc(times)
+        lambda: dispatcher.transport,
+        workers,
+        settings.pool_lease_s,
+        lambda event, times: metrics.pool_events.labels(event).inc(times),
     )
     pools = Leasing(keeper, router, profiles, settings)
     backend = QueueBackend(dispatcher, workers, plugins, router, settings.gateway_timeout_s, pools=keeper)

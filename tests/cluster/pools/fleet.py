@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,12 +20,12 @@ from sie_core.contracts import QueueTransport
 
 @dataclass
 class Fleet:
-    """Some keepers of one broker, with a clock that the test moves."""
+    """Some keepers of one broker, with a clock that the test moves: what the broker counts is not moved by it."""
 
     keepers: list[PoolKeeper] = field(default_factory=list)
     workers: list[Workers] = field(default_factory=list)
     transports: list[QueueTransport] = field(default_factory=list)
-    now: float = 1_000_000.0
+    now: float = 0.0
     events: Counter[str] = field(default_factory=Counter)
 
     async def beat(self, worker: str, profile: str = "l4", *, resource_pool: str = "default", up: bool = True) -> None:
@@ -39,10 +40,10 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(name: str, keepers: int = 1) -> AsyncIterator[Fleet]:
-    """Run keepers until the end of the block."""
+async def fleet(name: str, keepers: int = 1, lease_s: float = 1200.0, ahead_s: float = 0.0) -> AsyncIterator[Fleet]:
+    """Run keepers until the end of the block; the wall clock of each is `ahead_s` ahead of that of the one before."""
     (factory,), made = in_process_transports(), Fleet()
-    for _ in range(keepers):
+    for number in range(keepers):
         transport, workers = factory.create(f"memory://{name}", {}), Workers()
         await transport.open()
         await workers.hear(transport)
@@ -50,7 +51,12 @@ async def fleet(name: str, keepers: int = 1) -> AsyncIterator[Fleet]:
         def count(event: str, times: int) -> None:
             made.events[event] += times
 
-        made.keepers.append(PoolKeeper(lambda opened=transport: opened, workers, count, lambda: made.now))
+        made.keepers.append(
+            PoolKeeper(
+                lambda opened=transport: opened, workers, lease_s, count, lambda: made.now,
+                lambda number=number: time.time() + number * ahead_s,
+            )
+        )  # fmt: skip
         made.workers.append(workers)
         made.transports.append(transport)
     try:

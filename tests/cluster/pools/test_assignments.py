@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from pydantic import SecretStr
-from sie_cluster.fleet.pools.assignments import PoolsAway, ReadAssignments
-from sie_cluster.fleet.pools.changes import assign, create
-from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools, encode_pools
+from sie_cluster.fleet.pools import assignments
+from sie_cluster.fleet.pools.assignments import Assignments
+from sie_cluster.fleet.pools.changes import create, settle
+from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools, encode_pools, lease_key
 from sie_cluster.fleet.pools.pools import Pools
-from sie_cluster.fleet.pools.reading import StoredPools, pools_reader
 from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.queue.subjects import POOLS
 from sie_cluster.settings import ClusterSettings
@@ -18,12 +19,13 @@ from sie_cluster.settings import ClusterSettings
 from sie_core.contracts import PoolSpec, PoolWorker, QueueError
 from tests.sdk.scripted import scripted_server
 
+WAIT_S = 30.0
 WORKER = PoolWorker("w", "l4", "default", "_default", 2, "NVIDIA L4", "http://w:8080")
 
 
 def pools() -> Pools:
-    made = create(Pools(), "p", PoolSpec({"l4": 2}, {"l4": 4}, pinned_models=("org/m",)), 5.5, 1200)
-    return assign(made, {"w": WORKER}, 6)
+    made = create(Pools(), "p", PoolSpec({"l4": 2}, {"l4": 4}, pinned_models=("org/m",)), 5.5)
+    return settle(made, {"p"}, {"w": WORKER})
 
 
 def test_pools_are_the_same_once_written_and_read():
@@ -42,33 +44,54 @@ def test_a_document_of_another_version_is_told_by_that():
         decode_pools(b'{"version": 2}')
 
 
-async def test_a_sidecar_reads_its_pool_from_the_store_and_hears_of_changes():
-    (factory,), changes = in_process_transports(), []
+async def test_a_sidecar_is_told_its_pool_and_changes_of_its_own_alone(caplog):
+    (factory,), changes = in_process_transports(), asyncio.Queue()
     transport = factory.create("memory://assignments", {})
     await transport.open()
-    seen = ReadAssignments(StoredPools(transport).read, lambda: changes.append(seen.pool_of("w")))
-    await seen.look()
-    assert (seen.pool_of("w"), changes) == ("default", [])
+    seen = Assignments(transport, ClusterSettings(), "w", lambda: changes.put_nowait((seen.pool, seen.pins)))
+    store = await transport.key_value(POOLS)
+    await seen.begin()
+    assert (seen.pool, seen.pins) == ("default", ())
+    await store.put(KEY, encode_pools(pools()))
+    await store.put(lease_key("p"), b"1")
+    async with asyncio.timeout(WAIT_S):
+        assert await changes.get() == ("p", ("org/m",))
+        await store.put(KEY, encode_pools(create(pools(), "q", PoolSpec(), 7)))
+        for _ in range(2):
+            await store.put(KEY, b"not a document")
+        while "cannot be read" not in caplog.text:  # noqa: ASYNC110 - the log tells nobody
+            await asyncio.sleep(0.01)
+        assert seen.pool == "p", "what was told before holds"
+        await store.put(KEY, encode_pools(Pools()))
+        assert await changes.get() == ("default", ())
+    assert changes.empty()
+    assert caplog.text.count("resource pools cannot be read") == 1
+    await transport.close()
+
+
+async def test_a_sidecar_that_begins_before_there_is_a_store_finds_it(monkeypatch):
+    monkeypatch.setattr(assignments, "FIRST_S", 0.05)
+    (factory,), changed = in_process_transports(), asyncio.Event()
+    transport = factory.create("memory://no-store-yet", {})
+    await transport.open()
+    seen = Assignments(transport, ClusterSettings(), "w", changed.set)
+    await seen.begin()
+    running = asyncio.create_task(seen.run())
     store = await transport.key_value(POOLS)
     await store.put(KEY, encode_pools(pools()))
-    await seen.look()
-    await seen.look()
-    assert (seen.pool_of("w"), seen.pins_of("w"), changes) == ("p", ("org/m",), ["p"])
-    assert (seen.pool_of("other"), seen.pins_of("other")) == ("default", ())
-    await store.put(KEY, b"not a document")
-    await seen.look()
-    assert seen.pool_of("w") == "p", "what was read before holds"
+    async with asyncio.timeout(WAIT_S):
+        await changed.wait()
+        await running
+    assert seen.pool == "p"
     await transport.close()
 
 
 async def test_pools_that_cannot_be_read_are_told_once(caplog):
-    async def away() -> Pools:
-        raise PoolsAway("the broker is away")
-
-    seen = ReadAssignments(away)
-    await seen.look()
-    await seen.look()
-    assert caplog.text.count("the broker is away") == 1
+    (factory,) = in_process_transports()
+    seen = Assignments(factory.create("memory://closed", {}), ClusterSettings(), "w", lambda: None)
+    for _ in range(2):
+        await seen.begin()
+    assert caplog.text.count("resource pools cannot be read") == 1
 
 
 async def test_a_sidecar_that_may_not_read_the_store_asks_a_gateway():
@@ -90,18 +113,19 @@ async def test_a_sidecar_that_may_not_read_the_store_asks_a_gateway():
     }
     with scripted_server() as gateway:
         settings = ClusterSettings(gateway_url=gateway.url, auth_mode="token", auth_token=SecretStr("client"))
-        seen = ReadAssignments(pools_reader(Refusing(), settings))
+        seen = Assignments(Refusing(), settings, "w", lambda: None)
         gateway.script = [(200, {}, json.dumps({"pools": [listed]}).encode()), (401, {}, b""), (200, {}, b"[]")]
-        await seen.look()
-        assert (seen.pool_of("w"), seen.pins_of("w")) == ("p", ("org/m",))
+        await seen.begin()
+        assert (seen.pool, seen.pins) == ("p", ("org/m",))
         for _ in range(2):
-            await seen.look()
-            assert seen.pool_of("w") == "p", "what was read before holds"
+            await seen.begin()
+            assert seen.pool == "p", "what was read before holds"
         assert {path for _, path, _, _ in gateway.requests} == {"/v1/pools"}
         assert gateway.requests[0][2]["authorization"] == "Bearer client"
 
 
 async def test_a_worker_without_admission_belongs_to_no_pool():
-    seen = ReadAssignments(pools_reader(None, ClusterSettings(pool_admission_enabled=False)))
-    await seen.look()
-    assert seen.pool_of("w") == "default"
+    seen = Assignments(None, ClusterSettings(pool_admission_enabled=False), "w", lambda: None)
+    await seen.begin()
+    await seen.run()
+    assert seen.pool == "default"

@@ -91,7 +91,10 @@ async def _serve(
             settings, plugins, FollowerMetrics(metrics.registry), lambda registry: backend.follow(registry)
         )
     keeper = PoolKeeper(
-        lambda: dispatcher.transport, workers, lambda event, times: metrics.pool_events.labels(event).inc(times)
+        lambda: dispatcher.transport,
+        workers,
+        settings.pool_lease_s,
+        lambda event, times: metrics.pool_events.labels(event).inc(times),
     )
     places, dialled = settings.gateway_max_concurrent_requests, dialled_workers(settings)
     backend = QueueBackend(

@@ -13,7 +13,6 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
-from sie_cluster.fleet.pools.reading import pools_reader
 from sie_cluster.programs.memory import with_memory
 from sie_cluster.programs.probes import probes, refusal
 from sie_cluster.queue.broker import Make, open_transport, transport_maker
@@ -70,8 +69,7 @@ async def _run(
         counts = FollowerMetrics(metrics.registry)
         follower = Follower(settings, plugins, counts, lambda registry: sidecar.configs.follow(registry))
     on_lack = (lambda: None) if follower is None else follower.look_soon
-    read_pools = pools_reader(transport, settings)
-    sidecar = Sidecar(transport, settings, worker_name(settings), metrics, store, on_lack, read_pools)
+    sidecar = Sidecar(transport, settings, worker_name(settings), metrics, store, on_lack)
     app = probes(lambda: None, lambda: _problem(sidecar, follower), metrics.registry, auth)
     server = HttpServer(app, refusal)
     Drain(sidecar, settings.drain_timeout_s, server.stop).install()

@@ -6,10 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from sie_cluster.fleet.health.workers import Workers
-from sie_cluster.fleet.pools.assignments import ReadAssignments, ReadPools, no_pools
+from sie_cluster.fleet.pools.assignments import Assignments
 from sie_cluster.messages.frames import FrameError, NewerFrame
 from sie_cluster.messages.health import WorkerReport
 from sie_cluster.messages.work import WorkHead
@@ -47,7 +46,6 @@ class Sidecar:
         metrics: Counts.
         store: Where payloads larger than a message go.
         on_lack: Called when work comes for a config that the adapter process does not have yet.
-        read_pools: Reads the resource pools, one of which may have this worker.
     """
 
     def __init__(
@@ -58,7 +56,6 @@ class Sidecar:
         metrics: SidecarMetrics,
         store: PayloadStore | None = None,
         on_lack: Callable[[], None] = lambda: None,
-        read_pools: ReadPools = no_pools,
     ) -> None:
         self._transport, self._settings, self._metrics = transport, settings, metrics
         self._cancelled = Recent()
@@ -66,8 +63,7 @@ class Sidecar:
         self._open = True
         self._inbox = ""
         self._gateways = Gateways(transport, settings, self._fell_silent)
-        self.assignments = ReadAssignments(read_pools, lambda: self._moved())
-        self._resource_pool = partial(self.assignments.pool_of, worker)
+        self.assignments = Assignments(transport, settings, worker, lambda: self._moved())
         self._own = own_report(settings, worker)
         self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
         self._on_lack = on_lack
@@ -110,7 +106,7 @@ class Sidecar:
     def report(self) -> WorkerReport:
         """Say of this worker what its heartbeats tell."""
         link, up = self.link, self.link.up and self._open
-        own = replace(self._own, resource_pool=self._resource_pool())
+        own = replace(self._own, resource_pool=self.assignments.pool)
         return full_report(
             own, self._settings, link.vitals, link.configs, self.slices.load, self._pulls.pulled, self._placing.behind,
             up=up, draining=not self._open, held=len(self.slices), batches=self.slices.dispatch.batches_ahead,
@@ -120,7 +116,7 @@ class Sidecar:
         """Work until cancelled."""
         inbox = await self._transport.inbox(lambda _: None)
         self._inbox = inbox.subject
-        await self.assignments.look()
+        await self.assignments.begin()
         await self._pulls.open()
         await self._transport.subscribe(cancel_subject(self._settings.pool), self._cancel)
         await self._transport.subscribe(gateways_subject(self._settings.pool), self._gateways.heard)
@@ -181,13 +177,13 @@ class Sidecar:
     def adapter_connected(self) -> None:
         """Tell the adapter process all configs and pins."""
         self.configs.begin()
-        self.link.pin(self.assignments.pins_of(self._own.worker))
+        self.link.pin(self.assignments.pins)
 
     def _moved(self) -> None:
         """Serve another resource pool from now on; what was not begun for the former goes back."""
-        self.link.pin(self.assignments.pins_of(self._own.worker))
+        self.link.pin(self.assignments.pins)
         self._pulls.moved()
-        self.slices.hand_back_waiting(besides=self._resource_pool())
+        self.slices.hand_back_waiting(besides=self.assignments.pool)
         self._heartbeat.soon()
 
     def _heard(self, before: WorkerReport | None, now: WorkerReport) -> None:
@@ -233,7 +229,7 @@ class Sidecar:
             log.error("a message of the queue is dropped: %s", error)
             self.slices.refuse(delivery, pull, "refused")
             return
-        if head.resource_pool != self._resource_pool():
+        if head.resource_pool != self.assignments.pool:
             self._metrics.ended("handed_back")
             delivery.nak()  # its pull is being closed
             return

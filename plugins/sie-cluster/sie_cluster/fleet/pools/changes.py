@@ -1,8 +1,8 @@
-"""Every change of the pools as a pure function: a value and the time in, another value out."""
+"""Every change of the pools as a pure function: a value in, another value out. None of them knows a clock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,14 +12,17 @@ from sie_core.contracts import InferenceError, PoolSpec, PoolWorker
 
 MOST_POOLS: Final = 256
 """All of them are one value of the key-value store, which every sidecar reads."""
-EXPIRED_KEPT_S: Final = 60.0
-"""How long a pool is told as expired before it is removed."""
-LOST_S: Final = 30.0
-"""How long a worker that is not heard of keeps its place: a restart takes less."""
 
 
-def create(pools: Pools, name: str, spec: PoolSpec, now: float, lease_s: float) -> Pools:
-    """Make a pool, or give one another spec; its lease begins anew.
+def create(pools: Pools, name: str, spec: PoolSpec, at: float, *, anew: bool = False) -> Pools:
+    """Make a pool, or give one another spec.
+
+    Args:
+        pools: All of them.
+        name: Of the pool.
+        spec: What it wants.
+        at: Unix seconds, to be shown.
+        anew: Whether a pool of that name is another one: its lease has ended.
 
     Raises:
         InferenceError: `FORBIDDEN` for the default pool, `TOO_MANY_POOLS`.
@@ -28,22 +31,10 @@ def create(pools: Pools, name: str, spec: PoolSpec, now: float, lease_s: float) 
     before = pools.pools.get(name)
     if before is None and len(pools.pools) >= MOST_POOLS:
         raise too_many()
-    since = now if before is None or now >= before.until else before.created_at
-    return replace(pools, pools={**pools.pools, name: Pool(name, spec, since, now, now + lease_s)})
-
-
-def renew(pools: Pools, name: str, now: float, lease_s: float) -> Pools:
-    """Begin a pool's lease anew; the default pool has none.
-
-    Raises:
-        InferenceError: `POOL_NOT_FOUND`, also where the lease has ended.
-    """
-    if name == DEFAULT_RESOURCE_POOL:
-        return pools
-    pool = pools.pools.get(name)
-    if pool is None or now >= pool.until:
-        raise not_found(name, pools.pools)
-    return replace(pools, pools={**pools.pools, name: replace(pool, renewed_at=now, until=now + lease_s)})
+    if before is not None and not anew:
+        return replace(pools, pools={**pools.pools, name: replace(before, spec=spec)})
+    others = {each: pool for each, pool in pools.pools.items() if each != name}
+    return replace(pools, pools={**others, name: Pool(name, spec, at)})
 
 
 def delete(pools: Pools, name: str) -> Pools:
@@ -55,34 +46,41 @@ def delete(pools: Pools, name: str) -> Pools:
     refuse_default(name, "deleted")
     if name not in pools.pools:
         raise not_found(name, pools.pools)
-    return _without(pools, {name}, {name})
+    workers = {worker: each for worker, each in pools.workers.items() if each.pool != name}
+    return Pools({each: pool for each, pool in pools.pools.items() if each != name}, workers)
 
 
-def sweep(pools: Pools, now: float) -> Pools:
-    """Free the workers of pools whose lease has ended, and remove those that ended a while ago."""
-    ended = {pool.name for pool in pools.pools.values() if now >= pool.until}
-    gone = {name for name in ended if now >= pools.pools[name].until + EXPIRED_KEPT_S}
-    return _without(pools, gone, ended) if gone or any(each.pool in ended for each in pools.workers.values()) else pools
-
-
-def assign(pools: Pools, live: Mapping[str, PoolWorker], now: float) -> Pools:
+def settle(
+    pools: Pools,
+    leased: Collection[str],
+    live: Mapping[str, PoolWorker],
+    *,
+    forgotten: Collection[str] = (),
+    lost: Collection[str] = (),
+) -> Pools:
     """Give pools the workers that they want, oldest pools first; a worker stays where it is wanted.
 
     Args:
-        pools: After `sweep`.
+        pools: All of them.
+        leased: Names of those whose lease goes on; the workers of others are free.
         live: The workers that are heard of and take work, by name.
-        now: Unix seconds.
+        forgotten: Pools whose lease has ended for long: they are removed.
+        lost: Workers that are not heard of for long: they lose their places.
     """
-    own = _kept(pools, live, now)
-    served = sorted(
-        (pool for pool in pools.pools.values() if now < pool.until), key=lambda each: (each.created_at, each.name)
-    )
+    kept = {name: pool for name, pool in pools.pools.items() if name in leased or name not in forgotten}
+    served = [pool for pool in kept.values() if pool.name in leased]
+    own = {
+        name: Assignment(each.pool, live.get(name, each.worker))
+        for name, each in pools.workers.items()
+        if each.pool in kept and each.pool in leased and (name in live or name not in lost)
+    }
     # A worker that comes may free another one, which an older pool wants.
     for _ in range(len(served) + 1):
         before, own = own, _filled(served, own, live)
         if own == before:
             break
-    return pools if own == pools.workers else replace(pools, workers=own)
+    settled = Pools(kept, own)
+    return pools if settled == pools else settled
 
 
 def choose(spec: PoolSpec, workers: Iterable[PoolWorker]) -> list[PoolWorker]:
@@ -134,22 +132,6 @@ def too_many() -> InferenceError:
     return InferenceError("TOO_MANY_POOLS", message)
 
 
-def _kept(pools: Pools, live: Mapping[str, PoolWorker], now: float) -> dict[str, Assignment]:
-    """Return the assignments to pools that are there, with what workers say now, less those lost for long."""
-    kept: dict[str, Assignment] = {}
-    for name, each in pools.workers.items():
-        pool = pools.pools.get(each.pool)
-        if pool is None or now >= pool.until:
-            continue
-        if name in live:
-            kept[name] = Assignment(each.pool, live[name])
-        elif each.lost_at is None:
-            kept[name] = replace(each, lost_at=now)
-        elif now - each.lost_at < LOST_S:
-            kept[name] = each
-    return kept
-
-
 def _filled(served: list[Pool], own: Mapping[str, Assignment], live: Mapping[str, PoolWorker]) -> dict[str, Assignment]:
     """Free what each pool wants no more, then give each what is free."""
     kept: dict[str, Assignment] = {}
@@ -167,11 +149,3 @@ def _filled(served: list[Pool], own: Mapping[str, Assignment], live: Mapping[str
 def _within_cap(spec: PoolSpec, chosen: list[PoolWorker], worker: PoolWorker) -> bool:
     cap = spec.gpu_caps.get(worker.profile)
     return cap is None or gpus_of(chosen, worker.profile) + worker.gpus <= cap
-
-
-def _without(pools: Pools, gone: set[str], released: set[str]) -> Pools:
-    """Remove pools, and free the workers of `released`."""
-    return Pools(
-        {name: pool for name, pool in pools.pools.items() if name not in gone},
-        {name: each for name, each in pools.workers.items() if each.pool not in released},
-    )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
 
 from sie_cluster.fleet.pools.pools import Assignment, Pool, Pools
-from sie_core.contracts import PoolSpec, PoolWorker
+from sie_core.contracts import Entry, PoolSpec, PoolWorker
 
 KEY: Final = "pools"
+_LEASE: Final = "lease."
 MOST_BYTES: Final = 512 << 10
 """Of the value: less than a message of the broker."""
 
@@ -41,6 +43,16 @@ def decode_pools(value: bytes) -> Pools:
         raise ValueError(f"what the store says of pools cannot be read: {error}") from None
 
 
+def lease_key(name: str) -> str:
+    """Name the entry that is there for as long as the lease of a pool goes on; the broker removes it by its clock."""
+    return _LEASE + name
+
+
+def leases_of(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Find the leases among the entries of the store, by the names of their pools."""
+    return {key.removeprefix(_LEASE): entry for key, entry in entries.items() if key.startswith(_LEASE)}
+
+
 def describe_spec(spec: PoolSpec) -> dict[str, Any]:
     """Write a spec as JSON takes it."""
     return asdict(spec)
@@ -59,13 +71,12 @@ def read_spec(row: dict[str, Any]) -> PoolSpec:
 
 
 def _pool(name: str, row: dict[str, Any]) -> Pool:
-    times = (float(row[each]) for each in ("created_at", "renewed_at", "until"))
-    return Pool(name, read_spec(row["spec"]), *times)
+    return Pool(name, read_spec(row["spec"]), float(row["created_at"]))
 
 
 def _assignment(name: str, row: dict[str, Any]) -> Assignment:
-    told, lost_at = row["worker"], row["lost_at"]
+    told = row["worker"]
     worker = PoolWorker(
         name, told["profile"], told["bundle"], told["queue_pool"], int(told["gpus"]), told["gpu"], told["url"]
     )
-    return Assignment(str(row["pool"]), worker, None if lost_at is None else float(lost_at))
+    return Assignment(str(row["pool"]), worker)

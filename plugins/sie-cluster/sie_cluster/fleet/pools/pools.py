@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sie_cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
-from sie_core.contracts import PoolSpec, PoolState, PoolWorker
+from sie_core.contracts import PoolSpec, PoolWorker
 
 DEFAULT_BUNDLE = "default"
 """That of a worker whose settings name none."""
@@ -15,14 +15,12 @@ DEFAULT_BUNDLE = "default"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One that a client made. Times are Unix seconds of whoever wrote them."""
+    """One that a client made. Whether its lease goes on is told by another entry of the store, `lease_key`."""
 
     name: str
     spec: PoolSpec
     created_at: float
-    renewed_at: float
-    until: float
-    """When its lease ends."""
+    """Unix seconds of the gateway that made it: shown to clients, and compared with no other clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,6 @@ class Assignment:
     pool: str
     worker: PoolWorker
     """As it last said of itself."""
-    lost_at: float | None = None
-    """Since when it is not heard of; None while it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,7 @@ class Pools:
     """All pools but the default one, to which every other worker belongs."""
 
     pools: Mapping[str, Pool] = field(default_factory=dict)
+    """By name, the oldest first."""
     workers: Mapping[str, Assignment] = field(default_factory=dict)
     """By the worker's name: so none is in two pools."""
 
@@ -58,32 +55,30 @@ class Pools:
         """List the workers of a pool, by name."""
         return [each.worker for _, each in sorted(self.workers.items()) if each.pool == pool]
 
-    def state(self, pool: Pool, now: float) -> PoolState:
-        """Tell whether a pool has what it wants: a worker that is not heard of counts no more."""
-        if now >= pool.until:
-            return "expired"
-        own = [each.worker for each in self.workers.values() if each.pool == pool.name and each.lost_at is None]
-        met = all(gpus_of(own, profile) >= wanted for profile, wanted in pool.spec.gpus.items())
-        return "active" if met and len(own) >= pool.spec.least_workers else "pending"
+
+def has_enough(spec: PoolSpec, workers: Collection[PoolWorker]) -> bool:
+    """Whether workers are what a pool wants."""
+    met = all(gpus_of(workers, profile) >= wanted for profile, wanted in spec.gpus.items())
+    return met and len(workers) >= spec.least_workers
 
 
-def gpus_of(workers: list[PoolWorker], profile: str) -> int:
+def gpus_of(workers: Iterable[PoolWorker], profile: str) -> int:
     """Count the GPUs of a machine profile."""
     return sum(worker.gpus for worker in workers if worker.profile == profile)
 
 
-def wanting(pools: Pools, now: float) -> Counter[tuple[str, str]]:
-    """Count the GPUs that pools lack, by machine profile and bundle: where nobody sends a request before its pool is
-    active, nothing else tells a scaler that workers are wanted.
+def wanting(pools: Pools, leased: Collection[str]) -> Counter[tuple[str, str]]:
+    """Count the GPUs that leased pools lack, by machine profile and bundle: where nobody sends a request before its
+    pool is active, nothing else tells a scaler that workers are wanted.
 
     A pool that names no bundle waits for workers of the default one, and a worker that it wants beside those of its
     machine profiles for one GPU of any.
     """
     lacking: Counter[tuple[str, str]] = Counter()
     for pool in pools.pools.values():
-        if now >= pool.until:
+        if pool.name not in leased:
             continue
-        own, spec = [each.worker for each in pools.workers.values() if each.pool == pool.name], pool.spec
+        own, spec = pools.workers_of(pool.name), pool.spec
         bundle = DEFAULT_BUNDLE if spec.bundle is None else spec.bundle
         missing = {profile: max(0, count - gpus_of(own, profile)) for profile, count in spec.gpus.items()}
         lacking.update({(profile, bundle): count for profile, count in missing.items()})

@@ -41,14 +41,16 @@ class KnownFacts:
 
     async def run(self, transport: Callable[[], QueueTransport]) -> None:
         """Look again and again until cancelled; `transport` raises `InferenceError` before the broker is reached."""
-        told = False
+        store, told = None, False
         while True:
             try:
-                await self.look(await transport().key_value(FACTS))
+                store = store or await transport().key_value(FACTS)
+                await self.look(store)
                 told = False
             except InferenceError as error:
                 log.debug("facts of models wait for the broker: %s", error)
             except QueueError as error:
+                store = None
                 if not told:
                     log.warning("facts of models are neither read nor kept, and tried again: %s", error)
                 told = True

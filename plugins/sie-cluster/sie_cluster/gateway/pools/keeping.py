@@ -1,32 +1,38 @@
-"""Changes the pools of the store by compare-and-set, and keeps what was last read of them."""
+"""Changes the pools of the store by compare-and-set.
+
+A lease is an entry of its own, which the broker removes by its clock unless it is written again. No clock of a gateway
+is compared with that of another.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sie_cluster.fleet.health.workers import Workers
-from sie_cluster.fleet.pools.changes import assign, not_found, sweep, too_many
-from sie_cluster.fleet.pools.document import KEY, MOST_BYTES, LaterVersion, decode_pools, encode_pools
-from sie_cluster.fleet.pools.pools import Pool, Pools, wanting
+from sie_cluster.fleet.pools.changes import create, not_found, settle, too_many
+from sie_cluster.fleet.pools.document import KEY, MOST_BYTES, encode_pools, lease_key
+from sie_cluster.fleet.pools.pools import Pool, Pools, has_enough, wanting
 from sie_cluster.gateway.pools.events import events
-from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL, POOLS
-from sie_core.contracts import Entry, InferenceError, KeyValue, PoolState, PoolWorker, QueueError, QueueTransport
+from sie_cluster.gateway.pools.stored import ABSENT, StoredPools, within
+from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL
+from sie_core.contracts import InferenceError, PoolSpec, PoolState, PoolWorker, QueueTransport
 
 LOOK_S = 1.0
-"""Between two looks: how soon a worker that comes is given to a pool that waits, and a lease that ended is swept."""
-SOON_S = 0.2
-"""Between two looks for a pool that is asked for and not known: names that clients invent cost no more than that."""
+"""How soon a worker that comes is given to a pool that waits; no look asks the broker."""
+SOON_S = 0.5
+"""How long a request waits for a pool that another gateway may have made a moment ago."""
 MOST_TRIES = 100
 """Of one change, where other writers were first."""
+ENDED_S = 60.0
+"""How long a pool is listed as expired before it is removed."""
+LOST_S = 30.0
+"""How long a worker that is not heard of keeps its place: a restart takes less."""
 
 log = logging.getLogger(__name__)
 
-Change = Callable[[Pools, float], Pools]
-"""Takes the pools and the time, Unix seconds."""
+Change = Callable[[Pools], Pools]
 
 
 class PoolKeeper:
@@ -35,32 +41,43 @@ class PoolKeeper:
     Args:
         transport: Gives the open transport; raises `InferenceError` before the broker is reached.
         workers: Those that are heard of.
+        lease_s: How long a lease goes on that is not renewed.
         on_event: Counts what this gateway wrote; see `events`.
-        clock: Unix seconds.
+        clock: Monotonic seconds.
+        wall: Unix seconds, which clients are shown.
     """
 
     def __init__(
         self,
         transport: Callable[[], QueueTransport],
         workers: Workers,
+        lease_s: float,
         on_event: Callable[[str, int], None] = lambda event, times: None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self._transport, self._workers, self._on_event, self._clock = transport, workers, on_event, clock
-        self._store: tuple[QueueTransport, KeyValue] | None = None
-        self._looked_at = 0.0
-        self._told = ""
-        """What the log was last told of a store that is away."""
-        self._look_to_come: asyncio.Task[None] | None = None
-        self.pools = Pools()
-        """As last read or written."""
+        self._stored, self._workers, self._lease_s = StoredPools(transport), workers, lease_s
+        self._on_event, self._wall = on_event, wall
+        self._ended, self._lost = _Since(clock), _Since(clock)
+
+    @property
+    def pools(self) -> Pools:
+        """The pools as last told."""
+        return self._stored.pools
 
     def state(self, pool: Pool) -> PoolState:
         """Tell whether a pool has what it wants, and its workers say that they serve it alone."""
-        state, reports = self.pools.state(pool, self._clock()), self._workers.reports()
-        own = [each.name for each in self.pools.workers_of(pool.name) if each.name in reports]
-        moved = all(reports[name].resource_pool == pool.name for name in own)
-        return state if moved or state == "expired" else "pending"
+        if pool.name not in self._stored.leases:
+            return "expired"
+        live, reports = self.live(), self._workers.reports()
+        own = [each for each in self.pools.workers_of(pool.name) if each.name in live]
+        moved = all(reports[each.name].resource_pool == pool.name for each in own)
+        return "active" if moved and has_enough(pool.spec, own) else "pending"
+
+    def renewed_at(self, pool: Pool) -> float:
+        """Return when a lease was last renewed, in Unix seconds of the gateway that did."""
+        lease = self._stored.leases.get(pool.name)
+        return pool.created_at if lease is None else float(lease.value)
 
     def live(self) -> dict[str, PoolWorker]:
         """Return the workers that take work, by name."""
@@ -75,7 +92,7 @@ class PoolKeeper:
 
     def leased_gpus(self) -> Mapping[tuple[str, str], int]:
         """Count the GPUs that pools have or wait for, by machine profile and bundle; every gateway tells the same."""
-        counted = wanting(self.pools, self._clock())
+        counted = wanting(self.pools, self._stored.leases)
         for each in self.pools.workers.values():
             counted[each.worker.profile, each.worker.bundle] += each.worker.gpus
         return counted
@@ -86,98 +103,118 @@ class PoolKeeper:
         Raises:
             InferenceError: `POOL_NOT_FOUND`, `QUEUE_UNAVAILABLE`.
         """
-        if not self._is_there(name):
-            await self._look_anew()
-        if not self._is_there(name):
+        if not self._is_leased(name):
+            await self._stored.open()
+            await self._stored.until(lambda: self._is_leased(name), SOON_S)
+        if not self._is_leased(name):
             raise not_found(name, self.pools.pools)
         return self.pools.pools[name]
 
-    async def _look_anew(self) -> None:
-        """Wait for a look that begins from now on; all who wait share it.
+    async def read(self) -> Pools:
+        """Return the pools, once they were told.
 
         Raises:
             InferenceError: `QUEUE_UNAVAILABLE`.
         """
-        if self._look_to_come is None:
-            self._look_to_come = asyncio.create_task(self._look_soon())
-            self._look_to_come.add_done_callback(lambda look: look.cancelled() or look.exception())
-        await asyncio.shield(self._look_to_come)
+        await self._stored.open()
+        return self.pools
 
-    async def _look_soon(self) -> None:
-        await asyncio.sleep(self._looked_at + SOON_S - time.monotonic())
-        self._look_to_come = None
-        await self.change(lambda pools, now: pools)
+    async def create(self, name: str, spec: PoolSpec) -> Pools:
+        """Make a pool, or give one another spec; its lease begins anew.
 
-    async def change(self, change: Change) -> Pools:
-        """Change the pools; leases that ended are swept and workers assigned with it.
+        Raises:
+            InferenceError: As `changes.create` and `change`.
+        """
+        before, anew, at = await self.read(), name not in self._stored.leases, self._wall()
+
+        def made(pools: Pools) -> Pools:
+            return create(pools, name, spec, at, anew=anew)
+
+        made(before)  # what is refused gets no lease
+        # The lease comes first: without one, the pool would be taken to have ended.
+        await self._stored.write(lease_key(name), str(at).encode(), ttl_s=self._lease_s)
+        after = await self.change(made)
+        if after.pools[name] == before.pools.get(name):
+            self._on_event("renewed", 1)
+        return after
+
+    async def renew(self, name: str) -> Pools:
+        """Begin a pool's lease anew; the default pool has none.
+
+        Raises:
+            InferenceError: `POOL_NOT_FOUND`, also where the lease has ended; `QUEUE_UNAVAILABLE`.
+        """
+        if name == DEFAULT_RESOURCE_POOL:
+            return await self.read()
+        for _ in range(MOST_TRIES):
+            await self.leased(name)
+            lease, now = self._stored.leases[name], str(self._wall()).encode()
+            if await self._stored.write(lease_key(name), now, after=lease, ttl_s=self._lease_s):
+                self._on_event("renewed", 1)
+                return self.pools
+        raise _contended()
+
+    async def change(self, change: Change = lambda pools: pools) -> Pools:
+        """Change the pools; workers are assigned with it, and those of leases that ended are free.
 
         Raises:
             InferenceError: What `change` raises; `TOO_MANY_POOLS`; `QUEUE_UNAVAILABLE`: it may have been written, or a
                 later release keeps the pools, and nothing was.
         """
-        try:
-            for _ in range(MOST_TRIES):
-                if await self._try(change):
-                    self._told = ""
-                    return self.pools
-                await asyncio.sleep(random.uniform(0, 0.02))
-        except QueueError as error:
-            self._store = None
-            if str(error) != self._told:
-                self._told = str(error)
-                log.warning("the store of resource pools: %s", error)
-            raise InferenceError("QUEUE_UNAVAILABLE", "Resource pools cannot be reached just now; retry.") from error
-        except LaterVersion as error:
-            message = f"This gateway cannot take part: {error}. Ask a gateway of the release that wrote it."
-            raise InferenceError("QUEUE_UNAVAILABLE", message) from error
-        raise InferenceError("QUEUE_UNAVAILABLE", "Other gateways change resource pools all the time; retry.")
-
-    async def run(self) -> None:
-        """Look again and again until cancelled."""
-        told = False
-        while True:
-            try:
-                await self.change(lambda pools, now: pools)
-            except InferenceError as error:
-                log.debug("resource pools wait: %s", error)
-                if isinstance(error.__cause__, LaterVersion) and not told:
-                    log.error("%s", error)
-                    told = True
-            else:
-                told = False
-            await asyncio.sleep(LOOK_S)
-
-    async def _try(self, change: Change) -> bool:
-        """Change what the store holds now; False where another writer was first."""
-        store = await self._opened()
-        entry = await store.get(KEY)
-        self._looked_at = time.monotonic()
-        before, now = _read(entry), self._clock()
-        after = assign(sweep(change(before, now), now), self.live(), now)
-        if after != before:
+        for _ in range(MOST_TRIES):
+            before, entry = await self.read(), self._stored.entry
+            if (later := self._stored.later) is not None:
+                message = f"This gateway cannot take part: {later}. Ask a gateway of the release that wrote it."
+                raise InferenceError("QUEUE_UNAVAILABLE", message)
+            ended = before.pools.keys() - self._stored.leases.keys()
+            after = self._settled(change(before))
+            if after == before:
+                return before
             value = encode_pools(after)
             if len(value) > MOST_BYTES:
                 raise too_many()
+            if await self._stored.write(KEY, value, after=entry or ABSENT):
+                for event, times in events(before, after, ended).items():
+                    self._on_event(event, times)
+                return after
+        raise _contended()
+
+    async def run(self) -> None:
+        """Settle the pools with each change, and from time to time, until cancelled."""
+        said = ""
+        while True:
+            news = self._stored.news
             try:
-                await store.compare_and_set(KEY, value, None if entry is None else entry.revision)
-            except QueueError as error:
-                if error.failure == "CONFLICT":
-                    return False
-                raise
-            for event, times in events(before, after, now).items():
-                self._on_event(event, times)
-        self.pools = after
-        return True
+                await self.change()
+                said = ""
+            except InferenceError as error:
+                level = logging.ERROR if self._stored.later is not None and str(error) != said else logging.DEBUG
+                log.log(level, "resource pools wait: %s", error)
+                said = str(error)
+            await within(news.wait(), LOOK_S)
 
-    async def _opened(self) -> KeyValue:
-        transport = self._transport()
-        if self._store is None or self._store[0] is not transport:
-            self._store = transport, await transport.key_value(POOLS)
-        return self._store[1]
+    def _settled(self, pools: Pools) -> Pools:
+        live, leases = self.live(), self._stored.leases
+        forgotten = self._ended.beyond(pools.pools.keys() - leases.keys(), ENDED_S)
+        lost = self._lost.beyond(pools.workers.keys() - live.keys(), LOST_S)
+        return settle(pools, leases, live, forgotten=forgotten, lost=lost)
 
-    def _is_there(self, name: str) -> bool:
-        pool = self.pools.pools.get(name)
-        return pool is not None and self._clock() < pool.until
+    def _is_leased(self, name: str) -> bool:
+        return name in self.pools.pools and name in self._stored.leases
+
+
+class _Since:
+    """For how long something holds of some names, as this process counts time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def beyond(self, names: Iterable[str], most_s: float) -> set[str]:
+        """Take of whom it holds now; return of whom for `most_s` or longer."""
+        now = self._clock()
+        self._since = {name: self._since.get(name, now) for name in names}
+        return {name for name, since in self._since.items() if now - since >= most_s}
 
 
 def is_leased(name: str | None) -> bool:
@@ -185,16 +222,5 @@ def is_leased(name: str | None) -> bool:
     return name is not None and name != DEFAULT_RESOURCE_POOL
 
 
-def _read(entry: Entry | None) -> Pools:
-    """Read what the store holds; what is broken is begun anew, as a worker must not be lost to it for good.
-
-    Raises:
-        LaterVersion: It is not broken, and not this release's to change.
-    """
-    if entry is None:
-        return Pools()
-    try:
-        return decode_pools(entry.value)
-    except ValueError as error:
-        log.error("resource pools begin anew: %s", error)
-        return Pools()
+def _contended() -> InferenceError:
+    return InferenceError("QUEUE_UNAVAILABLE", "Other gateways change resource pools all the time; retry.")

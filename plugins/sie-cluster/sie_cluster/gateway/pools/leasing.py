@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sie_bundle.bundles.registry import DEFAULT_QUEUE_POOL
 
-from sie_cluster.fleet.pools.changes import create, delete, not_found, refuse_default, renew
+from sie_cluster.fleet.pools.changes import delete, not_found
 from sie_cluster.fleet.pools.pools import Pools
 from sie_cluster.gateway.capacity.profiles import Profiles
 from sie_cluster.gateway.pools.keeping import PoolKeeper
@@ -34,35 +34,27 @@ class Leasing:
     def __init__(self, keeper: PoolKeeper, router: Router, profiles: Profiles, settings: ClusterSettings) -> None:
         self._keeper, self._router, self._profiles = keeper, router, profiles
         self._configured, self._queue_pool = settings.gateway_configured_gpus, settings.pool
-        self._lease_s = settings.pool_lease_s
 
     async def create(self, name: str, spec: PoolSpec) -> PoolView:
         """Make a pool, or give one another spec."""
-        refuse_default(name, "made nor changed")
-        checked = self._checked(spec)
-        return self._view(
-            name, await self._keeper.change(lambda all_, at: create(all_, name, checked, at, self._lease_s))
-        )
+        return self._view(name, await self._keeper.create(name, self._checked(spec)))
 
     async def get(self, name: str) -> PoolView:
         """Describe a pool."""
-        return self._view(name, await self._read())
+        return self._view(name, await self._keeper.read())
 
     async def listed(self) -> Sequence[PoolView]:
         """Describe all pools."""
-        pools = await self._read()
+        pools = await self._keeper.read()
         return [self._view(name, pools) for name in (DEFAULT_RESOURCE_POOL, *sorted(pools.pools))]
 
     async def renew(self, name: str) -> PoolView:
         """Begin a pool's lease anew."""
-        return self._view(name, await self._keeper.change(lambda before, now: renew(before, name, now, self._lease_s)))
+        return self._view(name, await self._keeper.renew(name))
 
     async def delete(self, name: str) -> None:
         """End a pool."""
-        await self._keeper.change(lambda before, now: delete(before, name))
-
-    async def _read(self) -> Pools:
-        return await self._keeper.change(lambda before, now: before)
+        await self._keeper.change(lambda before: delete(before, name))
 
     def _view(self, name: str, pools: Pools) -> PoolView:
         if name == DEFAULT_RESOURCE_POOL:
@@ -73,7 +65,7 @@ class Leasing:
         if pool is None:
             raise not_found(name, pools.pools)
         state = self._keeper.state(pool)
-        return PoolView(name, pool.spec, state, pools.workers_of(name), pool.created_at, pool.renewed_at)
+        return PoolView(name, pool.spec, state, pools.workers_of(name), pool.created_at, self._keeper.renewed_at(pool))
 
     def _checked(self, spec: PoolSpec) -> PoolSpec:
         """Return a spec with the names that the cluster has for what it asks for.

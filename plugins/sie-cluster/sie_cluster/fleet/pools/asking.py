@@ -1,4 +1,4 @@
-"""Where a sidecar reads the resource pools: in the transport's store, or at a gateway where it may not."""
+"""The pools as a gateway tells them, for a sidecar that may not read the broker's store."""
 
 from __future__ import annotations
 
@@ -9,74 +9,23 @@ from typing import Any
 import httpx
 import orjson
 
-from sie_cluster.fleet.pools.assignments import PoolsAway, ReadPools, no_pools
-from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools
 from sie_cluster.fleet.pools.pools import Assignment, Pool, Pools
-from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL, POOLS
+from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL
 from sie_cluster.settings import ClusterSettings
 from sie_core.auth import client_token
-from sie_core.contracts import KeyValue, PoolSpec, PoolWorker, QueueError, QueueTransport
+from sie_core.contracts import PoolSpec, PoolWorker
 
 ANSWER_S = 5.0
 MOST_BYTES = 4 << 20
 """Of what a gateway answers."""
 
 
-def pools_reader(transport: QueueTransport, settings: ClusterSettings) -> ReadPools:
-    """Choose what reads the pools; nothing does where a worker goes its own ways."""
-    if not settings.pool_admission_enabled:
-        return no_pools
-    stored = StoredPools(transport)
-    if settings.gateway_url is None:
-        return stored.read
-    asked = AskedPools(settings.gateway_url, settings)
-
-    async def read() -> Pools:
-        try:
-            return await stored.read()
-        except PoolsAway as error:
-            if isinstance(error.__cause__, QueueError) and error.__cause__.failure == "DENIED":
-                return await asked.read()
-            raise
-
-    return read
-
-
-class StoredPools:
-    """The pools of the transport's store."""
-
-    def __init__(self, transport: QueueTransport) -> None:
-        self._transport = transport
-        self._store: KeyValue | None = None
-        self._last: tuple[bytes, Pools] = (b"", Pools())
-
-    async def read(self) -> Pools:
-        """Read them; none where no gateway has made the store yet.
-
-        Raises:
-            PoolsAway: The broker is, refuses this user, or has something else there.
-        """
-        try:
-            if self._store is None:
-                self._store = await self._transport.key_value(POOLS, make=False)
-            entry = await self._store.get(KEY)
-        except QueueError as error:
-            self._store = None
-            if error.failure == "NOT_FOUND":
-                return Pools()
-            raise PoolsAway(str(error)) from error
-        if entry is None:
-            return Pools()
-        if entry.value != self._last[0]:
-            try:
-                self._last = entry.value, decode_pools(entry.value)
-            except (ValueError, LaterVersion) as error:
-                raise PoolsAway(str(error)) from error
-        return self._last[1]
+class PoolsAway(Exception):
+    """Pools cannot be read just now; the message says why and holds no token."""
 
 
 class AskedPools:
-    """The pools as a gateway tells them, with the token that the settings have."""
+    """A gateway that is asked, with the token that the settings have."""
 
     def __init__(self, url: str, settings: ClusterSettings) -> None:
         self._where = f"{url.rstrip('/')}/v1/pools"
@@ -123,7 +72,7 @@ def read_listing(told: dict[str, Any]) -> Pools:
         if name == DEFAULT_RESOURCE_POOL or status["state"] == "expired":
             continue
         spec = PoolSpec(pinned_models=tuple(map(str, row["spec"]["pinned_models"])))
-        pools[name] = Pool(name, spec, float(status["created_at"]), float(status["last_renewed"]), float("inf"))
+        pools[name] = Pool(name, spec, float(status["created_at"]))
         for each in status["assigned_workers"]:
             worker = PoolWorker(str(each["name"]), str(each["gpu"]), str(each["bundle"]), "")
             workers[worker.name] = Assignment(name, worker)
