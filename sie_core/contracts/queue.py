@@ -96,6 +96,8 @@ class Delivery(Protocol):
     """The message's number in its queue."""
     attempt: int
     """1 at the first delivery."""
+    waiting: int
+    """Messages of the consumer that had never been delivered when this one was."""
 
     def ack(self) -> None:
         """Remove the message from the queue."""

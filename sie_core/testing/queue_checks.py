@@ -123,6 +123,7 @@ async def work_is_pulled_in_order_and_gone_once_acknowledged(connect: Connect) -
         assert [each.payload.decode() for each in came] == [f"{number}" for number in range(20)], "out of order"
         assert [each.sequence for each in came] == sequences, "sequences differ from those told when stored"
         assert {each.attempt for each in came} == {1}
+        assert [each.waiting for each in came] == list(range(19, -1, -1)), "what was not delivered yet is told wrongly"
         assert sum((await queue.here.backlog(queue.name)).values()) == 20, "what is not acknowledged is not counted"
         for each in came:
             each.ack()
@@ -142,6 +143,27 @@ async def no_more_comes_than_credit_allows(connect: Connect) -> None:
         assert pull.credit == 0
         pull.add_credit(3)
         assert [(await queue.next()).payload for _ in range(3)] == [b"2", b"3", b"4"]
+
+
+async def what_waits_is_what_nobody_was_given(connect: Connect) -> None:
+    """A delivery tells what its consumer has not delivered to anyone; work of others and what comes again is none."""
+    async with bench(connect) as queue:
+        await queue.consumer("a", ack_wait_s=WAIT_S)
+        await queue.consumer("b", ack_wait_s=WAIT_S)
+        for _ in range(4):
+            await queue.store("x")
+            await queue.store("y", "b")
+        first = await queue.there.pull(queue.name, "a", queue.arrived.put_nowait, credit=1)
+        one = await queue.next()
+        await queue.here.pull(queue.name, "a", queue.arrived.put_nowait, credit=1)
+        other = await queue.next()
+        assert (one.waiting, other.waiting) == (3, 2)
+        other.ack()
+        one.nak()
+        first.add_credit(3)
+        last = [await queue.next() for _ in range(3)]
+        assert [each.waiting for each in last if each.attempt == 1] == [1, 0]
+        assert [each.waiting <= 2 for each in last if each.attempt == 2] == [True], "what comes again counts as waiting"
 
 
 async def a_nak_and_a_silence_bring_it_again(connect: Connect) -> None:
@@ -489,6 +511,7 @@ QUEUE_CHECKS: Sequence[Callable[[Connect], None]] = tuple(
         (
             work_is_pulled_in_order_and_gone_once_acknowledged,
             no_more_comes_than_credit_allows,
+            what_waits_is_what_nobody_was_given,
             a_nak_and_a_silence_bring_it_again,
             deliveries_end_at_their_limit,
             an_id_is_stored_once,

@@ -16,7 +16,7 @@ from typing import cast
 
 import httpx
 import pytest
-from sie_cluster.gateway.flights import dispatcher
+from sie_cluster.gateway.flights import dispatcher, telling
 from sie_cluster.in_process_queue import InProcessTransport
 from sie_cluster.ipc.framing import FrameStream, Kind
 from sie_cluster.ipc.listening import listen_on
@@ -224,7 +224,7 @@ async def test_a_slice_given_to_workers_too_often_is_refused_and_kept(tmp_path: 
 
 
 async def test_a_worker_that_comes_is_told_what_requests_wait_for(held: Held) -> None:
-    """Those that are in flight: it need not wait for the next request, nor for its own look at the queue."""
+    """Those that are in flight: it need not wait for the next request."""
     asked = held.ask("a text")
     await held.until_at_work()
     needed: asyncio.Queue[Message] = asyncio.Queue()
@@ -233,6 +233,20 @@ async def test_a_worker_that_comes_is_told_what_requests_wait_for(held: Held) ->
     async with asyncio.timeout(30):
         assert (await needed.get()).payload.decode() == work_subject(MODEL, "_default", "default")
     held.hold.unlink()
+    assert (await asked).status_code == 200
+
+
+async def test_work_whose_broadcast_was_missed_is_told_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "AGAIN_S", 0.5)
+    held.hold.unlink()
+    transport = cast("InProcessTransport", held.cluster.transport)
+    heard = transport._broker.subscriptions
+    (hears,) = [each for each in heard if each.subject == needed_subject("_default")]
+    heard.remove(hears)
+    asked = held.ask("a text")
+    while not await transport.backlog(QUEUE):  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(0.01)
+    heard.append(hears)
     assert (await asked).status_code == 200
 
 

@@ -28,7 +28,7 @@ async def test_a_look_that_fails_as_nobody_foresaw_is_not_the_last() -> None:
         return False
 
     transport = cast("QueueTransport", SimpleNamespace(holds_work=holds_work))
-    look_ups = LookUps(cast("Any", {"r": flight}), lambda: transport)
+    look_ups = LookUps(cast("Any", {"r": flight}), lambda: transport, cast("Any", None))
     look_ups.soon()
     running = asyncio.create_task(look_ups.run())
     async with asyncio.timeout(30):

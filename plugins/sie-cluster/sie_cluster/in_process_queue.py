@@ -214,6 +214,8 @@ class _Delivered(Delivery):
         self._broker, self._queue, self._consumer, self._held = broker, queue, consumer, held
         self.sequence, self.attempt = sequence, held.attempt
         self.subject, self.payload = held.work.subject, held.work.payload
+        pattern, others = consumer.settings.subject, queue.held.values()
+        self.waiting = sum(each.attempt == 0 and matches(pattern, each.work.subject) for each in others)
 
     def ack(self) -> None:
         if self._queue.held.get(self.sequence) is self._held:

@@ -36,7 +36,7 @@ log = logging.getLogger("sie_nats")
 class JetStreamDelivery(Delivery):
     """One message, with the subject that takes its answers."""
 
-    __slots__ = ("_answers", "_connection", "_done", "attempt", "payload", "sequence", "subject")
+    __slots__ = ("_answers", "_connection", "_done", "attempt", "payload", "sequence", "subject", "waiting")
 
     def __init__(self, connection: Connection, message: Arrived) -> None:
         self._connection, self._answers, self._done = connection, message.reply, False
@@ -45,6 +45,7 @@ class JetStreamDelivery(Delivery):
         tokens = message.reply.split(".")
         first = 4 if len(tokens) == 9 else 6
         self.attempt, self.sequence = int(tokens[first]), int(tokens[first + 1])
+        self.waiting = int(tokens[first + 4])
 
     def ack(self) -> None:
         """Remove the message from the queue."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from random import Random
 
-from sie_cluster.fleet.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
+from sie_cluster.fleet.placement.peers import ASKED_BEATS, GONE_BEATS, Peer
 from sie_cluster.fleet.placement.placement import Placement
 from sie_cluster.fleet.placement.waiting import Behind, Seen
 from sie_cluster.gateway.capacity.admission import MOST_WAIT_S
@@ -17,7 +17,6 @@ from sie_cluster.queue.subjects import work_subject
 
 BEAT_S, STEP_S, LOOK_S = 5.0, 1.0, 2.0
 MOST_LORAS = 10
-STALE_BEATS = 3
 NEWS_S = 0.1
 SIZE = 100
 """Bytes of a model."""
@@ -54,9 +53,6 @@ class Worker:
     heard: dict[str, tuple[float, WorkerReport]] = field(default_factory=dict)
     told: object = None
     beat_at: float = 0.0
-    seen: dict[str, int] = field(default_factory=dict)
-    """What had been answered of each key at the last look."""
-    still: frozenset[str] = frozenset()
 
     @property
     def behind(self) -> tuple[str, ...]:
@@ -77,9 +73,9 @@ class Worker:
         )  # fmt: skip
 
     def peers(self, now: float) -> list[Peer]:
-        fresh = {name: each for name, each in self.heard.items() if now - each[0] <= STALE_BEATS * BEAT_S}
-        fresh[self.name] = now, self.report(now)
-        return [Peer(report, now - at > QUIET_BEATS * BEAT_S) for at, report in fresh.values()]
+        fresh = {name: report for name, (at, report) in self.heard.items() if now - at <= GONE_BEATS * BEAT_S}
+        fresh[self.name] = self.report(now)
+        return list(map(Peer, fresh.values()))
 
 
 @dataclass
@@ -110,7 +106,6 @@ class World:
     bare_s: dict[str, float] = field(default_factory=dict)
     """How long each key has had nobody who pulls."""
     longest_bare_s: float = 0.0
-    answered: dict[str, int] = field(default_factory=dict)
     _mail: list[tuple[float, int, str, WorkerReport]] = field(default_factory=list)
     _counter: int = 0
 
@@ -169,7 +164,7 @@ class World:
             if to in self.workers:
                 self.workers[to].heard[report.worker] = at, report
         for worker in self.workers.values():
-            decision = worker.placement.decide(self.now, list(self.demand), worker.peers(self.now), worker.still)
+            decision = worker.placement.decide(self.now, list(self.demand), worker.peers(self.now))
             worker.pulled = decision.pulls
             for wish in decision.loads:
                 self._load(worker, wish.model)
@@ -201,7 +196,6 @@ class World:
         self.waiting[key] -= count
         worker.delivered[key] += count
         worker.held[self.demand[key]] += count
-        self.answered[key] = self.answered.get(key, 0) + 1
 
     def _load(self, worker: Worker, model: str) -> None:
         if model in worker.models:
@@ -223,19 +217,16 @@ class World:
 
     def _look(self, worker: Worker) -> None:
         if round(self.now / STEP_S) % round(LOOK_S / STEP_S) == 0:
-            answered = {key: self.answered.get(key, 0) for key in self.demand}
-            worker.still = frozenset(key for key, count in answered.items() if worker.seen.get(key) == count)
-            worker.seen = answered
             peers = worker.peers(self.now)
             seen = {
-                key: Seen(
-                    self.waiting[key], worker.delivered[key], self.load_s,
+                key: Seen(  # who was given nothing has credit left: nothing waits
+                    self.waiting[key] if worker.delivered[key] else 0, worker.delivered[key], LOOK_S, self.load_s,
                     max(1, sum(key in peer.report.pulled for peer in peers)),
                 )
                 for key, model in self.demand.items()
                 if key in worker.pulled and worker.models.get(model, self.now + 1.0) <= self.now
             }  # fmt: skip
-            worker.backlogs.look(self.now, LOOK_S, seen)
+            worker.backlogs.look(self.now, seen)
             worker.delivered.clear()
 
     def _tell(self, worker: Worker) -> None:

@@ -25,11 +25,11 @@ def pulls_alone(
     own = WorkerReport("w1", settings.pool, settings.bundle, up=True)
     placing = Placing(settings, "w1", lambda: own, Workers(), lambda wish: None)
     if credit is not None:
-        return Pulls(transport, settings, on_delivery, placing, dict, credit, lambda: None)
+        return Pulls(transport, settings, on_delivery, placing, credit, lambda: None)
     counting = Credit(settings, asyncio.get_running_loop().call_later)
 
     def taken(delivery: Delivery, pull: Pull) -> None:
         counting.take(pull, 1)
         on_delivery(delivery, pull)
 
-    return Pulls(transport, settings, taken, placing, dict, counting, lambda: None)
+    return Pulls(transport, settings, taken, placing, counting, lambda: None)

@@ -1,43 +1,71 @@
-"""What a sidecar counts of a backlog, before it says that the workers cannot keep up."""
+"""What a sidecar says of a backlog by what its deliveries told."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from sie_cluster.fleet.health.workers import Workers
+from sie_cluster.fleet.placement.peers import GONE_BEATS
 from sie_cluster.messages.health import ModelReport, WorkerReport, encode_beat
 from sie_cluster.queue.subjects import health_subject, work_subject
 from sie_cluster.settings import ClusterSettings
-from sie_cluster.sidecar.queue.placing import Placing
+from sie_cluster.sidecar.queue.placing import Came, Placing
 
 from sie_core.contracts import Message
 
 MODEL = "org/model"
+SETTINGS = ClusterSettings()
+WORK = work_subject(MODEL, SETTINGS.pool, SETTINGS.bundle)
+OWN = WorkerReport(
+    "w1", SETTINGS.pool, SETTINGS.bundle, up=True, pulled=frozenset({WORK}),
+    models={MODEL: ModelReport("loaded", load_s=1.0)},
+)  # fmt: skip
 
 
-def test_what_another_worker_holds_of_a_model_does_not_count_as_waiting() -> None:
-    settings, now = ClusterSettings(), [0.0]
-    work = work_subject(MODEL, settings.pool, settings.bundle)
-    own = WorkerReport(
-        "w1",
-        settings.pool,
-        settings.bundle,
-        up=True,
-        pulled=frozenset({work}),
-        models={MODEL: ModelReport("loaded", load_s=1.0)},
-    )
-    workers = Workers(clock=lambda: now[0])
-    placing = Placing(settings, "w1", lambda: own, workers, lambda wish: None, lambda: now[0])
+class Clock:
+    now = 0.0
 
-    def behind(held: int) -> bool:
-        """After four looks: this worker was given 20 messages since the last, and 50 are not acknowledged."""
-        for _ in range(4):
-            now[0] += 2.0
-            models = {MODEL: ModelReport("loaded", held=held)}
-            other = replace(own, worker="w2", models=models, beat_s=5.0)
-            workers.heard(Message(health_subject("w2"), encode_beat(other)))
-            placing.look(2.0, {work: 50}, {work: 20})
-        return work in placing.behind
+    def __call__(self) -> float:
+        return self.now
 
-    assert not behind(held=48)
-    assert behind(held=0)
+
+def placing(own: WorkerReport, clock: Clock) -> tuple[Placing, Workers]:
+    workers = Workers(clock=clock)
+    return Placing(SETTINGS, "w1", lambda: own, workers, lambda wish: None, clock), workers
+
+
+def hear(workers: Workers, report: WorkerReport) -> None:
+    workers.heard(Message(health_subject(report.worker), encode_beat(report)))
+
+
+def behind(pullers: int, waiting: int) -> bool:
+    """After four looks, two seconds apart, at each of which 20 messages had come."""
+    clock = Clock()
+    deciding, workers = placing(OWN, clock)
+    for _ in range(4):
+        clock.now += 2.0
+        for number in range(2, pullers + 1):
+            hear(workers, replace(OWN, worker=f"w{number}", beat_s=5.0))
+        deciding.look({WORK: Came(20, waiting, clock.now - 2.0)})
+    return WORK in deciding.behind
+
+
+def test_what_waits_is_shared_by_all_who_pull_it() -> None:
+    assert behind(1, 50)
+    assert not behind(1, 9)
+    assert not behind(6, 50)
+
+
+def test_a_worker_that_fell_silent_loses_its_keys_unless_the_broker_was_away() -> None:
+    clock = Clock()
+    idle = replace(OWN, pulled=frozenset(), models={})
+    deciding, workers = placing(idle, clock)
+    hear(workers, replace(OWN, worker="w2", beat_s=5.0))
+    clock.now = GONE_BEATS * 5.0
+    assert deciding.decide([WORK]) == frozenset()
+    for _ in range(5):
+        clock.now += 10.0
+        deciding.away()
+    assert deciding.decide([WORK]) == frozenset()
+    clock.now += GONE_BEATS * 5.0 + 1.0
+    assert deciding.decide([WORK]) == {WORK}

@@ -84,8 +84,7 @@ class Sidecar:
         )
         self._placing = Placing(settings, worker, lambda: self.report(), self.workers, self.link.load)
         self._pulls = Pulls(
-            transport, settings, self._delivered, self._placing, self.slices.of_pulls, self.slices.credit,
-            self._heartbeat.soon,
+            transport, settings, self._delivered, self._placing, self.slices.credit, self._heartbeat.soon,
         )  # fmt: skip
         metrics.watch(lambda: len(self.slices), lambda: self.link.up)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -88,10 +87,6 @@ class Slices:
 
     def __len__(self) -> int:
         return len(self._held)
-
-    def of_pulls(self) -> Counter[Pull]:
-        """Count them by the pull that each came by."""
-        return Counter(held.pull for held in self._held)
 
     def take(self, head: WorkHead, delivery: Delivery, pull: Pull) -> None:
         """Hold a slice that was delivered, and have it answered."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sie_cluster.messages.frames import FrameError
@@ -81,6 +81,11 @@ class Workers:
         self._transport = transport if statuses else None
         await transport.subscribe(EVERY_HEALTH, self.heard)
         await _ask(transport, "")
+
+    def greet(self) -> None:
+        """Take all of them to be heard just now."""
+        now = self._clock()
+        self._workers = {name: replace(worker, heard=now) for name, worker in self._workers.items()}
 
     def heard(self, message: Message) -> None:
         """Take a heartbeat."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 UNKNOWN_LOAD_S = 5.0
@@ -18,7 +19,9 @@ class Seen:
     waiting: int
     """Messages that nobody was given."""
     delivered: int
-    """Messages that this worker was given since the last look."""
+    """Messages that this worker was given since the last look at the key."""
+    passed_s: float
+    """Since that."""
     load_s: float | None
     """What a load of its model takes; None: it is not known."""
     pullers: int
@@ -46,22 +49,22 @@ class Behind:
         """Those whose work waits longer than a load takes, has done so for as long, and does not fall."""
         return tuple(key for key, backlog in self._backlogs.items() if backlog.behind)
 
-    def look(self, now: float, passed_s: float, seen: dict[str, Seen]) -> None:
+    def look(self, now: float, seen: Mapping[str, Seen | None]) -> None:
         """Take what was seen of every key that is pulled and whose model is loaded.
 
         Args:
             now: Seconds.
-            passed_s: Since the last look.
-            seen: By key.
+            seen: By key; None where nothing is known since the last look.
         """
-        self._backlogs = {key: self._backlogs.get(key) or _Backlog(each.pullers) for key, each in seen.items()}
+        self._backlogs = {key: backlog for key, backlog in self._backlogs.items() if key in seen}
         for key, each in seen.items():
-            _look(self._backlogs[key], now, passed_s, each)
+            if each is not None:
+                _look(self._backlogs.setdefault(key, _Backlog(each.pullers)), now, each)
 
 
-def _look(backlog: _Backlog, now: float, passed_s: float, seen: Seen) -> None:
+def _look(backlog: _Backlog, now: float, seen: Seen) -> None:
     most_s = max(LEAST_S, UNKNOWN_LOAD_S if seen.load_s is None else seen.load_s)
-    wait_s = _wait_s(seen, passed_s)
+    wait_s = _wait_s(seen)
     if wait_s < most_s / 2 or backlog.pullers != seen.pullers:
         # Another copy is given time to help before a third is asked for.
         backlog.pullers, backlog.since, backlog.behind = seen.pullers, None, False
@@ -72,8 +75,8 @@ def _look(backlog: _Backlog, now: float, passed_s: float, seen: Seen) -> None:
             backlog.since, backlog.waited = now, seen.waiting
 
 
-def _wait_s(seen: Seen, passed_s: float) -> float:
+def _wait_s(seen: Seen) -> float:
     """Give how long the last of what waits will wait, at the pace since the last look."""
     if seen.waiting <= 0:
         return 0.0
-    return seen.waiting * passed_s / (seen.delivered * seen.pullers) if seen.delivered else float("inf")
+    return seen.waiting * seen.passed_s / (seen.delivered * seen.pullers) if seen.delivered else float("inf")

@@ -89,7 +89,7 @@ class Dispatcher:
         self.arriving = Arriving(self._flights, settings.max_reply_bytes, gateway_bytes(settings), metrics, self._tasks)
         beat_s = settings.health_publish_interval_ms / 1000
         self._telling = Telling(lambda: self.transport, self._pools, beat_s)
-        self._look_ups = LookUps(self._flights, lambda: self.transport)
+        self._look_ups = LookUps(self._flights, lambda: self.transport, self._telling.waits)
         self._waits_for = "the broker was not reached yet"
         self._unstored: QueueError | None = None
         """What the broker said of the last slice where it stores none; None where it stores them, or has no room."""

@@ -1,11 +1,14 @@
-"""Looks up slices without an answer: where the message is gone, the result was lost, and the slice is sent again."""
+"""Looks up slices without an answer: where the message is gone, the result was lost, and the slice is sent again.
+
+Where it is there, workers are told again that its key is asked for: nobody looks into the queue for work.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from sie_cluster.gateway.flights.flight import Flight, Part
 from sie_cluster.queue.subjects import work_queue
@@ -24,10 +27,16 @@ class LookUps:
     Args:
         flights: The requests, by the subjects of their results.
         transport: Gives the transport.
+        waits: Called with the queue pool and the subject of a slice that is in the queue.
     """
 
-    def __init__(self, flights: Mapping[str, Flight], transport: Callable[[], QueueTransport]) -> None:
-        self._flights, self._transport = flights, transport
+    def __init__(
+        self,
+        flights: Mapping[str, Flight],
+        transport: Callable[[], QueueTransport],
+        waits: Callable[[str, str], Awaitable[None]],
+    ) -> None:
+        self._flights, self._transport, self._waits = flights, transport, waits
         self._now = asyncio.Event()
 
     def soon(self) -> None:
@@ -63,6 +72,7 @@ class LookUps:
         try:
             if await self._transport().holds_work(work_queue(flight.packed.pool).name, sequence):
                 part.missed_at = None
+                await self._waits(flight.packed.pool, flight.packed.subject)
                 return
         except QueueError:
             return

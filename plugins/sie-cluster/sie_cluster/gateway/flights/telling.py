@@ -13,7 +13,8 @@ from sie_core.contracts import QueueError, QueueTransport
 
 NEEDED_S = 30.0
 """How often workers are told at most that a model is asked for."""
-
+AGAIN_S = 5.0
+"""How often at most, while work of it waits in the queue: who missed it, or begins, hears it by then."""
 
 LEAST_TOLD = 1024
 """Subjects that are remembered before old ones are looked for."""
@@ -40,10 +41,10 @@ class Telling:
         """Tell everything anew once it is asked for."""
         self._told.clear()
 
-    async def needed(self, pool: str, subject: str) -> None:
-        """Have workers of a pool pull the work of a subject, where they were not told lately."""
+    async def needed(self, pool: str, subject: str, every_s: float = NEEDED_S) -> None:
+        """Have workers of a pool pull the work of a subject, where they were not told within `every_s`."""
         now = time.monotonic()
-        if now - self._told.get(subject, -NEEDED_S) < NEEDED_S:
+        if now - self._told.get(subject, -NEEDED_S) < every_s:
             return
         if len(self._told) >= self._prune_at:
             self._told = {each: at for each, at in self._told.items() if now - at < NEEDED_S}
@@ -53,6 +54,10 @@ class Telling:
             await self._transport().send(needed_subject(pool), subject.encode())
         except QueueError:
             self._told.pop(subject, None)
+
+    async def waits(self, pool: str, subject: str) -> None:
+        """Tell them again, as work of a subject waits in the queue."""
+        await self.needed(pool, subject, AGAIN_S)
 
     async def beat(self) -> None:
         """Tell workers again and again that this gateway waits for its results, until cancelled."""

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from sie_cluster.fleet.health.workers import Worker, Workers
-from sie_cluster.fleet.placement.keys import Key, key_of
-from sie_cluster.fleet.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
+from sie_cluster.fleet.placement.keys import key_of
+from sie_cluster.fleet.placement.peers import ASKED_BEATS, GONE_BEATS, Peer
 from sie_cluster.fleet.placement.placement import Placement
 from sie_cluster.fleet.placement.waiting import Behind, Seen
 from sie_cluster.messages.health import WorkerReport
 from sie_cluster.messages.wishes import Wish
 from sie_cluster.messages.work import batch_bytes
 from sie_cluster.settings import ClusterSettings
+
+
+class Came(NamedTuple):
+    """What a worker was given of one key."""
+
+    delivered: int
+    waiting: int
+    """Messages that nobody had been given by then."""
+    since: float
+    """From when on that is counted, in monotonic seconds."""
 
 
 class Placing:
@@ -48,31 +59,29 @@ class Placing:
         """The keys whose work waits longer than a load takes."""
         return self._behind.keys
 
-    def decide(self, wanted: Iterable[str], still: Collection[str]) -> frozenset[str]:
+    def decide(self, wanted: Iterable[str]) -> frozenset[str]:
         """Say which keys are pulled now, by subject; see `Placement.decide`."""
-        decision = self._placement.decide(self._clock(), wanted, self._peers(), still)
+        decision = self._placement.decide(self._clock(), wanted, self._peers())
         for wish in decision.loads:
             self._load(wish)
         return decision.pulls
 
-    def look(self, passed_s: float, waiting: Mapping[str, int], delivered: Mapping[str, int]) -> None:
-        """Take what was seen of keys that are pulled.
-
-        Args:
-            passed_s: Since the last look.
-            waiting: Messages that this worker was not given, by key.
-            delivered: Messages that it was given since the last look.
-        """
-        peers = self._peers()
-        own, seen = peers[0], dict[str, Seen]()
-        for key in filter(None, map(key_of, waiting)):
-            _, model = own.models.get(key.model, ("", None))
+    def look(self, came: Mapping[str, Came | None]) -> None:
+        """Take what came of each key that is pulled, by subject; None where nothing did, and nothing could."""
+        peers, now = self._peers(), self._clock()
+        seen = dict[str, Seen | None]()
+        for key in filter(None, map(key_of, came)):
+            _, model = peers[0].models.get(key.model, ("", None))
             if key.is_shared or (model is not None and model.state == "loaded"):
                 load_s = None if model is None else model.load_s
-                given, others = delivered.get(key.subject, 0), _others(key, peers)
-                left = waiting[key.subject] - sum(peer.held(key) for peer in others)
-                seen[key.subject] = Seen(max(0, left), given, load_s, 1 + len(others))
-        self._behind.look(self._clock(), passed_s, seen)
+                pullers = sum(key.subject in peer.report.pulled for peer in peers[1:]) + 1
+                each = came[key.subject]
+                seen[key.subject] = each and Seen(each.waiting, each.delivered, now - each.since, load_s, pullers)
+        self._behind.look(now, seen)
+
+    def away(self) -> None:
+        """Take that the broker is away: nobody is silent for that."""
+        self._workers.greet()
 
     def overdue(self) -> list[str]:
         """Name the workers whose heartbeats are overdue."""
@@ -82,12 +91,8 @@ class Placing:
 
     def _peers(self) -> list[Peer]:
         own = self._own()
-        others = (worker for worker in self._workers if worker.report.worker != own.worker)
-        return [Peer(own), *(Peer(each.report, self._beats(each) > QUIET_BEATS) for each in others)]
+        others = (each for each in self._workers if each.report.worker != own.worker)
+        return [Peer(own), *(Peer(each.report) for each in others if self._beats(each) <= GONE_BEATS)]
 
     def _beats(self, worker: Worker) -> float:
         return (self._clock() - worker.heard) / worker.report.beat_s
-
-
-def _others(key: Key, peers: Sequence[Peer]) -> Sequence[Peer]:
-    return [peer for peer in peers[1:] if key.subject in peer.report.pulled]

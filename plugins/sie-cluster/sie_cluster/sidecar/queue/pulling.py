@@ -1,11 +1,11 @@
-"""Which keys' work is pulled: of those that gateways ask for, or of which work waits, the ones placed here."""
+"""Which keys' work is pulled: of those that gateways ask for, the ones placed here."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from sie_cluster.fleet.placement.keys import key_of, token
@@ -20,12 +20,12 @@ from sie_cluster.queue.subjects import (
 )
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.queue.credit import FIRST, Credit
-from sie_cluster.sidecar.queue.placing import Placing
+from sie_cluster.sidecar.queue.placing import Came, Placing
 from sie_core.concurrency.tasks import Tasks
 from sie_core.contracts import Delivery, Message, Pull, QueueError, QueueTransport
 
 LOOK_S = 2.0
-"""Between two looks at what waits: a broadcast that was missed costs no more than that."""
+"""Between two looks at what came, and at workers that fell silent."""
 MOST_KEYS = 1000
 """That are placed; those asked for last."""
 DECIDING_SHARE = 0.2
@@ -42,7 +42,6 @@ class Pulls:
         settings: Pool, bundle and what a consumer is set to.
         on_delivery: Takes each delivery and the pull it came by.
         placing: Says which keys are pulled.
-        held: Counts what is held of each pull.
         credit: Gives pulls more than the first.
         on_change: Called when other keys are pulled, or other keys are behind.
     """
@@ -53,26 +52,21 @@ class Pulls:
         settings: ClusterSettings,
         on_delivery: Callable[[Delivery, Pull], None],
         placing: Placing,
-        held: Callable[[], Mapping[Pull, int]],
         credit: Credit,
         on_change: Callable[[], None],
     ) -> None:
         self._transport, self._settings, self._on_delivery = transport, settings, on_delivery
-        self._placing, self._held, self._credit, self._on_change = placing, held, credit, on_change
+        self._placing, self._credit, self._on_change = placing, credit, on_change
         self._queue = work_queue(settings.pool)
         self._place_of_all = token(settings.pool), token(settings.bundle)
         self._wanted: dict[str, float] = {}
         """When each key was last asked for, the one asked for longest ago first."""
         self._pulls: dict[str, Pull] = {}
         self._opening: set[str] = set()
-        self._waiting: Mapping[str, int] = {}
-        """What waited at the last look, and what was delivered since."""
-        self._delivered: Counter[str] = Counter()
-        self._still: frozenset[str] = frozenset()
-        self._looked = 0.0
+        self._came: dict[str, Came] = {}
+        """What came of each key that is pulled, and since when that is counted."""
         self._tasks = Tasks()
         self._taking = False
-        self._look_now = asyncio.Event()
         self._placing_soon: asyncio.TimerHandle | None = None
         self._may_place_at = 0.0
         self.pulled = frozenset[str]()
@@ -84,20 +78,18 @@ class Pulls:
         await self._transport.subscribe(needed_subject(self._settings.pool), self._needed)
 
     async def look(self) -> None:
-        """Look again and again for work that waits, until cancelled."""
+        """Look again and again, until cancelled."""
         while True:
-            if self._taking:
+            await asyncio.sleep(LOOK_S)
+            if self._transport.state != "connected":
+                self._placing.away()
+            elif self._taking:
                 with suppress(QueueError):
                     await self._look()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._look_now.wait()
-            self._look_now.clear()
 
     def take(self) -> None:
         """Pull."""
         self._taking = True
-        self._look_now.set()
         self.place_soon()
 
     def stop(self) -> None:
@@ -112,7 +104,6 @@ class Pulls:
         if self._placing_soon is not None:
             self._placing_soon.cancel()
         self._place()
-        self._look_now.set()
 
     async def settled(self) -> None:
         """Wait until pulls that were stopped have ended."""
@@ -129,7 +120,7 @@ class Pulls:
         if not self._taking:
             return
         began = asyncio.get_running_loop().time()
-        before, self.pulled = self.pulled, self._placing.decide(tuple(self._wanted), self._still)
+        before, self.pulled = self.pulled, self._placing.decide(tuple(self._wanted))
         now = asyncio.get_running_loop().time()
         self._may_place_at = now + (now - began) / DECIDING_SHARE
         for work in self._pulls.keys() - self.pulled:
@@ -141,38 +132,35 @@ class Pulls:
             self._on_change()
 
     async def _look(self) -> None:
-        """Look at what waits, and what of it does not move; ask those for heartbeats whose are overdue."""
-        before, delivered = self._waiting, self._delivered
-        self._waiting = waiting = await self._transport.backlog(self._queue.name, self._queue.subjects[0])
-        self._delivered = Counter()
-        now = asyncio.get_running_loop().time()
-        for work in waiting:
-            self._want(work, waiting)
+        """Take what came of each key; ask those for heartbeats whose are overdue. It asks the broker nothing."""
+        now, behind = time.monotonic(), self._placing.behind
         for work in [work for work, at in self._wanted.items() if now - at > KEY_IDLE_S]:
             del self._wanted[work]
-        self._still = frozenset(work for work, count in waiting.items() if 0 < before.get(work, 0) <= count)
-        held, behind = self._held(), self._placing.behind
-        own = {work: waiting.get(work, 0) - held.get(pull, 0) for work, pull in self._pulls.items()}
-        self._placing.look(now - self._looked, own, delivered)
-        self._looked = now
+        self._placing.look({work: self._came_of(work, pull, now) for work, pull in self._pulls.items()})
         self.place_soon()
         if behind != self._placing.behind:
             self._on_change()
         for worker in self._placing.overdue():
             await self._transport.send(HEALTH_WANTED, worker.encode())
 
-    def _needed(self, message: Message) -> None:
-        self._want(message.payload.decode("utf-8", "replace"))
+    def _came_of(self, work: str, pull: Pull, now: float) -> Came | None:
+        """Say what came of a key since it was last told; None where nothing could come, as credit is used up."""
+        came = self._came[work]
+        if not (came.delivered or pull.credit):
+            return None
+        self._came[work] = Came(0, 0, now)
+        return came
 
-    def _want(self, work: str, others: Collection[str] = ()) -> None:
-        """Have a key placed too, unless that took the place of one of `others`."""
+    def _needed(self, message: Message) -> None:
+        """Have a key placed too, in place of the one that was asked for longest ago where they are too many."""
+        work = message.payload.decode("utf-8", "replace")
         key = None if len(work) > MOST_SUBJECT or set(work) & set("*> ") else key_of(work)
         if key is None or (key.place[0], key.place[2]) != self._place_of_all:
             return
         is_new = self._wanted.pop(work, None) is None
-        self._wanted[work] = asyncio.get_running_loop().time()
+        self._wanted[work] = time.monotonic()
         if len(self._wanted) > MOST_KEYS:
-            del self._wanted[next((each for each in self._wanted if each not in others), work)]
+            del self._wanted[next(iter(self._wanted))]
         if is_new:
             self.place_soon()
 
@@ -198,15 +186,17 @@ class Pulls:
         if not self._is_missing(work):
             await pull.close()
             return
-        self._pulls[work] = pull
+        self._pulls[work], self._came[work] = pull, Came(0, 0, time.monotonic())
         self._credit.open(pull)
 
     def _take(self, work: str, delivery: Delivery, pull: Pull) -> None:
-        self._delivered[work] += 1
+        if (came := self._came.get(work)) is not None:
+            self._came[work] = came._replace(delivered=came.delivered + 1, waiting=delivery.waiting)
         self._on_delivery(delivery, pull)
 
     def _close(self, work: str) -> None:
         pull = self._pulls.pop(work)
+        del self._came[work]
         self._credit.close(pull)
         self._tasks.start(pull.close())
 

@@ -26,6 +26,8 @@ class ShelfDelivery:
     def __init__(self, shelf, entry, consumer):
         self.subject, self.payload = entry.work.subject, entry.work.payload
         self.sequence, self.attempt = entry.sequence, entry.deliveries
+        others = shelf.entries.values()
+        self.waiting = sum(not each.deliveries and matches(consumer.subject, each.work.subject) for each in others)
         self._shelf, self._entry, self._consumer = shelf, entry, consumer
         self._done = False
         entry.taken_by = self
