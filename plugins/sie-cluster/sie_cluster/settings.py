@@ -12,6 +12,7 @@ from pydantic import SecretStr, field_validator
 from sie_core.settings import (
     Names,
     Settings,
+    SettingsError,
     each_like,
     number_of_bytes,
     path_or_url,
@@ -36,7 +37,7 @@ class ClusterSettings(Settings):
     gone: ClassVar[Mapping[str, str]] = {
         **Settings.gone,
         "SIE_BATCHER_COALESCE_MS": "a sidecar sends slices on at once",
-        "SIE_GATEWAY_KUBERNETES": "name the headless service of the workers in SIE_GATEWAY_WORKERS",
+        "SIE_GATEWAY_KUBERNETES": "SIE_GATEWAY_K8S_SERVICE names the headless service of the workers",
     }
 
     # Of gateways and workers, and of their way to the broker.
@@ -132,6 +133,13 @@ class ClusterSettings(Settings):
         "A gateway dials the workers at these comma-separated URLs of their probes with `ws`, as "
         "`http://workers:8081`. Each address of a name is a worker, as of a headless service.",
     )
+    gateway_k8s_service: str | None = _cluster(
+        None, "A gateway on Kubernetes dials the pods of this headless service of workers with `ws`, too."
+    )
+    gateway_k8s_namespace: str = _cluster("default", "`SIE_GATEWAY_K8S_SERVICE` is in this namespace.")
+    gateway_k8s_port: int = _cluster(
+        8080, "The probes of workers answer on this port of the pods of `SIE_GATEWAY_K8S_SERVICE`.", ge=1, le=65535
+    )
     gateway_configured_gpus: Names = _cluster(
         (),
         "Machines of these comma-separated profiles can be added, as `l4, a100-80gb`: clients may ask for them, and "
@@ -224,6 +232,21 @@ class ClusterSettings(Settings):
     )
     env: str | None = _config_service(None, "This is another name of `SIE_DEPLOYMENT_ENV`.")
 
+    def dialled(self) -> tuple[str, ...]:
+        """Give the URLs of the workers that a gateway dials.
+
+        Raises:
+            SettingsError: None is named.
+        """
+        if (service := self.gateway_k8s_service) is not None:
+            return *self.gateway_workers, f"http://{service}.{self.gateway_k8s_namespace}.svc:{self.gateway_k8s_port}"
+        if not self.gateway_workers:
+            raise SettingsError(
+                "SIE_GATEWAY_HEALTH_MODE is 'ws', and no worker to dial is named: set SIE_GATEWAY_WORKERS to URLs, as "
+                "http://worker-1:8081, or SIE_GATEWAY_K8S_SERVICE to their headless service, or unset the mode."
+            )
+        return self.gateway_workers
+
     def queue_options(self) -> dict[str, str]:
         """Give what is set of a queue transport's `SIE_NATS_*` but the URL, by the rest of its name in lower case."""
         names = [
@@ -263,6 +286,11 @@ class ClusterSettings(Settings):
     @classmethod
     def _workers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return each_like(value, r"https?://[^/\s]+", "`http://worker-1:8081`")
+
+    @field_validator("gateway_k8s_service", "gateway_k8s_namespace")
+    @classmethod
+    def _dns_label(cls, value: str | None) -> str | None:
+        return value and each_like((value,), r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?", "`workers`")[0]
 
     @field_validator("gateway_configured_gpus")
     @classmethod

@@ -7,9 +7,10 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sie_cluster.gateway.sight.dialled import DialledWorkers, dialled_workers
+from sie_cluster.gateway.sight.dialled import DialledWorkers, _read, dialled_workers
 from sie_cluster.settings import ClusterSettings
 
 from sie_core.settings import SettingsError, load_settings
@@ -85,5 +86,26 @@ def test_it_is_refused_without_an_address_to_dial() -> None:
     assert dialled_workers(load_settings(ClusterSettings, gateway_workers="http://w1:8081")) is None
     with pytest.raises(SettingsError, match="SIE_GATEWAY_WORKERS"):
         dialled_workers(load_settings(ClusterSettings, gateway_health_mode="ws"))
+    with pytest.raises(SettingsError, match="k8s-service"):
+        load_settings(ClusterSettings, gateway_health_mode="ws", gateway_k8s_service="a.b/c")
     with pytest.raises(SettingsError, match="w1:8081"):
         load_settings(ClusterSettings, gateway_health_mode="ws", gateway_workers="w1:8081")
+
+
+def test_the_pods_of_a_headless_service_are_dialled_by_its_name_in_the_cluster() -> None:
+    environ = {
+        "SIE_GATEWAY_HEALTH_MODE": "ws", "SIE_GATEWAY_WORKERS": "http://w1:8081", "SIE_GATEWAY_K8S_SERVICE": "workers",
+        "SIE_GATEWAY_K8S_NAMESPACE": "inference", "SIE_GATEWAY_K8S_PORT": "9000",
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        dialled = dialled_workers(load_settings(ClusterSettings))
+    assert dialled is not None
+    assert dialled.urls == ("http://w1:8081", "http://workers.inference.svc:9000")
+
+
+@pytest.mark.parametrize("told", [{}, [], {"name": "w"}, {"name": "w", "ready": True, "models": [{"name": "m"}]}])
+def test_what_is_no_status_is_told_as_one_of_the_errors_that_a_watch_outlives(told: Any) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
+        _read("http://w", told)
