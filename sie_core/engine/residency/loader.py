@@ -131,6 +131,7 @@ class Loader:
             precision=self.precision(fetched.resolved),
             weights=weights,
             card=fetched.card,
+            tokenizers={} if fetched.weights is None else fetched.weights.tokenizer_folders,
             attention_backend=self.settings.attention_backend,
             runner=self.settings.runner,
             threads=self.compute_threads,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sie_text.recipe import content_fault
+from sie_text.recipe import content_fault, most_bytes
 
 from sie_core.contracts import ModelLoadError, PinnedFile
 
@@ -69,7 +69,7 @@ def read_pinned(file: Path, pinned: PinnedFile, names: Sequence[str]) -> dict[st
 
     try:
         with file.open("rb") as stream:
-            content = stream.read(pinned.size + 1)
+            content = stream.read(most_bytes(pinned) + 1)
     except OSError as error:
         raise ModelLoadError("CORRUPT", f"{file.name} cannot be read.") from error
     if fault := content_fault(content, pinned):
