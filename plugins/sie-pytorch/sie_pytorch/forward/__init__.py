@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from sie_pytorch.forward.checkpoint.dialects import refuse_unheeded
     from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles, outside_heap
+    from sie_pytorch.forward.checkpoint.pickles import with_safetensors
     from sie_pytorch.forward.checkpoint.positions import frequencies_follow_batch, position_limit
     from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, TOLERANCE, least_cosine, relative_error
     from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model
@@ -126,6 +127,7 @@ __all__ = [
     "seen_tokens",
     "shares",
     "weight_bytes",
+    "with_safetensors",
 ]
 
 _MODULES = {
@@ -186,6 +188,7 @@ _MODULES = {
         "Transfers",
     ),
     "checkpoint.dialects": ("refuse_unheeded",),
+    "checkpoint.pickles": ("with_safetensors",),
     "checkpoint.positions": ("frequencies_follow_batch", "position_limit"),
     "checkpoint.reading": (
         "EncoderPart",
