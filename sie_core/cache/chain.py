@@ -42,12 +42,21 @@ class HeldWeights:
 
     def __init__(self, folder: Path, lease: Lease | None) -> None:
         self.folder = folder
+        self.tokenizers: dict[str, HeldWeights] = {}
+        """Repositories whose small files belong to the model, held with it."""
         self._lease = lease
 
+    @property
+    def tokenizer_folders(self) -> dict[str, Path]:
+        """The folders of `tokenizers`, as a load is told them."""
+        return {name: each.folder for name, each in self.tokenizers.items()}
+
     def release(self) -> None:
-        """Allow the folder to be removed. A second call does nothing."""
+        """Allow the folders to be removed. A second call does nothing."""
         if self._lease is not None:
             self._lease.release()
+        for each in self.tokenizers.values():
+            each.release()
 
     def __enter__(self) -> Self:
         return self
@@ -196,7 +205,9 @@ class WeightChain:
 
     def find(self, request: WeightRequest) -> tuple[str, Path] | None:
         """Return the tier and the folder that hold the weights on this machine already; never downloads."""
-        peek = WeightRequest(request.repo_id, request.revision, peek=True, weights=request.weights)
+        peek = WeightRequest(
+            request.repo_id, request.revision, peek=True, pickles=request.pickles, weights=request.weights
+        )
         asked = [peek, replace(peek, weights=self.others)] if self._has_others(request) else [peek]
         for each, tier in product(asked, self.tiers):
             try:
@@ -268,7 +279,7 @@ def hold_weights(
     folder = Path(config.weights_path)
     if not folder.is_dir():
         raise ModelLoadError("NOT_FOUND", f"The `weights_path` of {config.id} is not a folder on this machine.")
-    if fault := unread_weights(f"The `weights_path` of {config.id}", folder, (*weights, *chain.others)):
+    if fault := unread_weights(f"The `weights_path` of {config.id}", folder, (*weights, *chain.others), config.pickles):
         raise ModelLoadError("CONFIG", fault)
     for file in sorted(folder.rglob("*.safetensors")):
         if fault := broken_safetensors(file):

@@ -1,5 +1,5 @@
-"""Distinguishes files that describe a model, safetensors, which are read, and pickles, which are not: they can run
-code.
+"""Distinguishes files that describe a model, safetensors, which are read, and pickles, which are read only where a
+config pins them: they can run code.
 
 Files are classified by their names, and safetensors are checked by their header.
 """
@@ -23,6 +23,13 @@ PART_CONFIGS = (
     *("quantize_*", "sentence_*", "router_*"),
 )
 """Names of files `…_config.json` that describe a part of a model, or an addition to one."""
+
+
+PINNABLE = (
+    "; or pin the file where you trust it and the model's family converts pinned pickles, as `sie-gliner` does: "
+    "`sie models pin ID --pickles` writes the hash that the Hub lists"
+)
+"""A remedy for pickled weights."""
 
 
 def describes(name: str) -> bool:
@@ -50,6 +57,11 @@ def holds_pickles(folder: Path) -> bool:
     return any(is_pickled(file.name) for file in folder.rglob("*"))
 
 
+def holds_pinned(folder: Path, pickles: Iterable[str]) -> bool:
+    """Whether any of the pinned `pickles` is there and holds weights."""
+    return any(is_pickled(name) and (folder / name).is_file() for name in pickles)
+
+
 def other_formats(folder: Path) -> str:
     """Name the formats of weights other than safetensors in a folder, with a file of each; empty if there are none."""
     names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
@@ -60,12 +72,12 @@ def other_formats(folder: Path) -> str:
     return " and ".join(f"{title} ({name})" for title, name in firsts.items() if name)
 
 
-def unread_weights(name: str, folder: Path, weights: Iterable[str]) -> str | None:
-    """Explain why the weights in a folder cannot be read; None if some match the patterns `weights`.
+def unread_weights(name: str, folder: Path, weights: Iterable[str], pickles: Iterable[str] = ()) -> str | None:
+    """Explain why the weights in a folder cannot be read; None if some match the patterns `weights`, or are pinned.
 
     A folder without any weights is not at fault: they may be on their way.
     """
-    if holds(folder, weights):
+    if holds(folder, weights) or holds_pinned(folder, pickles):
         return None
     pickled, others = holds_pickles(folder), other_formats(folder)
     return f"{no_weights(name, pickled, others=others)}." if pickled or others else None
@@ -82,7 +94,7 @@ def no_weights(name: str, pickled: bool, weights: tuple[str, ...] = SAFETENSORS,
     return (
         f"{name} {held}; safetensors are needed. Take a revision that has them (many repositories offer one as "
         "`refs/pr/…`: set `hf_revision`), or load the model once with transformers and `save_pretrained` it into a "
-        "folder that `weights_path` names"
+        f"folder that `weights_path` names{PINNABLE if pickled else ''}"
     )
 
 

@@ -8,8 +8,8 @@ from sie_core.cache import HeldWeights, WeightChain, hold_weights
 from sie_core.catalog.cards import read_card
 from sie_core.catalog.families import FamilyChoice, choose_family
 from sie_core.catalog.options.options import check_profile
-from sie_core.contracts import Device, ModelCard, ModelFamily, ResolvedModel
-from sie_core.contracts.model.weights import SAFETENSORS, Progress, holds_weights
+from sie_core.contracts import Device, ModelCard, ModelFamily, ModelLoadError, ResolvedModel, WeightRequest
+from sie_core.contracts.model.weights import SAFETENSORS, TOKENIZERS, Progress, holds_weights
 from sie_core.plugins import PluginSet
 
 
@@ -49,6 +49,8 @@ def fetch_model(
         weights.release()
         weights = hold_weights(resolved.config, chain, progress, choice.family.weights)
         card = None if weights is None else read_card(weights.folder)
+    if weights is not None and card is not None:
+        hold_companions(weights, card, resolved, choice.family, chain)
     return FetchedModel(
         resolved,
         weights,
@@ -56,6 +58,33 @@ def fetch_model(
         choice,
         check_profile(choice.family, resolved.profile, plugins.postprocessors, resolved.config, plugins.option_names()),
     )
+
+
+def hold_companions(
+    weights: HeldWeights, card: ModelCard, resolved: ResolvedModel, family: ModelFamily, chain: WeightChain
+) -> None:
+    """Find the repositories whose small files the model needs beside its weights, and hold them with these.
+
+    Raises:
+        ModelLoadError: As `WeightChain.hold`, naming the model; the weights are released.
+    """
+    for request in companions_of(card, resolved, family):
+        try:
+            weights.tokenizers[request.repo_id] = chain.hold(request)
+        except ModelLoadError as error:
+            weights.release()
+            raise ModelLoadError(
+                error.failure,
+                f"{resolved.id} needs the tokenizer and the config of {request.repo_id}, and they are not beside its "
+                f"weights. {error}",
+            ) from error
+
+
+def companions_of(card: ModelCard, resolved: ResolvedModel, family: ModelFamily) -> list[WeightRequest]:
+    """List the repositories whose small files a model needs: those its config states, and those its family names."""
+    stated = resolved.config.tokenizers
+    named = () if family.companions is None else family.companions(card)
+    return [WeightRequest(name, stated.get(name), weights=TOKENIZERS) for name in dict.fromkeys((*stated, *named))]
 
 
 def asked_weights(resolved: ResolvedModel, plugins: PluginSet) -> tuple[str, ...]:

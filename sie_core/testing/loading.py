@@ -86,6 +86,7 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
         precision=resolved.profile.compute_precision or "float32",
         weights=None if fetched.weights is None else fetched.weights.folder,
         card=None if fetched.card is None else plugins.informed(fetched.card),
+        tokenizers={} if fetched.weights is None else fetched.weights.tokenizer_folders,
         attention_backend=settings.attention_backend,
         runner=settings.runner,
         runners=plugins.runners,

@@ -9,8 +9,9 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, get_args
 
-from sie_core.cache import WeightChain, fetch_weights
+from sie_core.cache import WeightChain, hold_weights
 from sie_core.catalog import Catalog, read_card, resolve_options
+from sie_core.catalog.fetching import hold_companions
 from sie_core.catalog.options.outputs import PREFERENCE
 from sie_core.contracts import (
     Compared,
@@ -127,13 +128,18 @@ def find_references(plugins: PluginSet, resolved: ResolvedModel, info: ModelInfo
     Raises:
         ModelLoadError: The weights cannot be had.
     """
-    folder = fetch_weights(resolved.config, weights)
+    held = hold_weights(resolved.config, weights)
+    folder = None if held is None else held.folder
+    card = None if folder is None else read_card(folder)
+    if held is not None and card is not None:
+        hold_companions(held, card, resolved, plugins.families[str(info.adapter)], weights)
     context = LoadContext(
         model=resolved,
         device=Device("cpu"),
         precision="float32",
         weights=folder,
-        card=None if folder is None else plugins.informed(read_card(folder)),
+        card=None if card is None else plugins.informed(card),
+        tokenizers={} if held is None else held.tokenizer_folders,
         threads=compute_threads(cpu_budget()),
         runners=plugins.runners,
     )

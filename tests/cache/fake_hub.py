@@ -18,6 +18,8 @@ from safetensors.numpy import save
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HELD_S = 60.0
+LARGE = (".safetensors", ".bin")
+"""Endings of files that the Hub lists by their SHA-256."""
 TENSORS = save({"weight": np.ones((2, 3), np.float32)})
 FILES = {
     "config.json": b'{"model_type": "bert", "architectures": ["BertModel"]}',
@@ -140,12 +142,12 @@ def _git_id(data: bytes) -> str:
 
 def blob_name(name: str, data: bytes) -> str:
     """Name a file's blob as the Hub does: large files by SHA-256, the others by git's id."""
-    return hashlib.sha256(data).hexdigest() if name.endswith(".safetensors") else _git_id(data)
+    return hashlib.sha256(data).hexdigest() if name.endswith(LARGE) else _git_id(data)
 
 
 def _sibling(name: str, data: bytes) -> dict[str, Any]:
     entry = {"rfilename": name, "size": len(data), "blobId": _git_id(data)}
-    if name.endswith(".safetensors"):
+    if name.endswith(LARGE):
         lfs = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
         return {**entry, "blobId": _git_id(b"a pointer"), "lfs": lfs}
     return entry
@@ -153,7 +155,7 @@ def _sibling(name: str, data: bytes) -> dict[str, Any]:
 
 def _tree_entry(name: str, data: bytes) -> dict[str, Any]:
     entry = {"type": "file", "path": name, "size": len(data), "oid": _git_id(data)}
-    if name.endswith(".safetensors"):
+    if name.endswith(LARGE):
         sha256 = hashlib.sha256(data).hexdigest()
         return {**entry, "lfs": {"oid": sha256, "sha256": sha256, "size": len(data), "pointerSize": 130}}
     return entry

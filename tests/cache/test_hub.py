@@ -15,7 +15,7 @@ import pytest
 from sie_core.cache import HUB_TIER, HubTier, LocalTier, WeightChain, build_chain
 from sie_core.cache.hub.retries import HubRetries
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest
-from sie_core.contracts.model.weights import PicklesMissing
+from sie_core.contracts.model.weights import TOKENIZERS, PicklesMissing
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings, SettingsError
 
@@ -228,3 +228,66 @@ def test_hf_endpoint_names_the_mirror_that_is_asked(hub: Any, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert (Path(done.stdout.strip()) / "model.safetensors").is_file()
     assert done.stdout.startswith(str(tmp_path / "mirror"))
+
+
+PICKLED = WeightRequest("org/m", pickles=("pytorch_model.bin",))
+
+
+def test_pinned_weights_come_where_there_are_no_others_and_the_tier_finds_them(hub: Any, tier: HubTier) -> None:
+    del hub.files["org/m"]["model.safetensors"]
+    with pytest.raises(ModelLoadError, match=r"pickled weights only.*sie models pin ID --pickles") as raised:
+        tier.fetch(REQUEST)
+    assert raised.value.failure == "CONFIG"
+    folder = tier.fetch(PICKLED)
+    assert folder is not None
+    assert (folder / "pytorch_model.bin").read_bytes() == b"pickled"
+    local = LocalTier(tier.cache)
+    assert local.fetch(PICKLED) == folder
+    assert WeightChain([local]).find(PICKLED) == ("local", folder)
+    assert WeightChain([local]).find(REQUEST) is None
+    with pytest.raises(ModelLoadError, match="only where the model's config pins them"):
+        local.fetch(REQUEST)
+    (folder / "pytorch_model.bin").resolve().write_bytes(b"another")
+    with pytest.raises(ModelLoadError, match=r"pytorch_model\.bin .* has the hash"):
+        LocalTier(tier.cache).fetch(PICKLED)
+    assert tier.fetch(PICKLED) == folder
+    assert (folder / "pytorch_model.bin").read_bytes() == b"pickled"
+
+
+def test_pinned_weights_are_not_fetched_beside_safetensors(hub: Any, tier: HubTier) -> None:
+    folder = tier.fetch(PICKLED)
+    assert folder is not None
+    assert not (folder / "pytorch_model.bin").exists()
+    assert LocalTier(tier.cache).fetch(PICKLED) == folder
+
+
+def test_a_copy_that_was_converted_serves_as_the_weights(hub: Any, tier: HubTier) -> None:
+    converted = hub.files["org/m"].pop("model.safetensors")
+    folder = tier.fetch(PICKLED)
+    assert folder is not None
+    (folder / "model.safetensors").write_bytes(converted)
+    hub.asked.clear()
+    local = LocalTier(tier.cache)
+    assert WeightChain([local, tier]).fetch(PICKLED) == folder
+    assert local.fetch(REQUEST) == folder
+    assert hub.asked == []
+
+
+def test_the_small_files_of_a_repository_come_without_its_weights(hub: Any, tier: HubTier) -> None:
+    hub.files["org/m"]["model.safetensors.index.json"] = b'{"weight_map": {"a": "model-00001-of-00002.safetensors"}}'
+    small = WeightRequest("org/m", weights=TOKENIZERS)
+    folder = tier.fetch(small)
+    assert folder is not None
+    names = {file.name for file in folder.iterdir()}
+    assert names == {"config.json", "tokenizer.json", "vocab.txt", "model.safetensors.index.json"}
+    assert LocalTier(tier.cache).fetch(small) == folder
+    with pytest.raises(ModelLoadError, match="not whole"):
+        LocalTier(tier.cache).fetch(REQUEST)
+
+
+def test_the_weights_of_a_repository_come_after_its_small_files(hub: Any, tier: HubTier) -> None:
+    folder = tier.fetch(WeightRequest("org/m", weights=TOKENIZERS))
+    assert folder is not None
+    assert not (folder / "model.safetensors").exists()
+    assert WeightChain([LocalTier(tier.cache), tier]).fetch(REQUEST) == folder
+    assert (folder / "model.safetensors").is_file()

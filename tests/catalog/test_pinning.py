@@ -10,7 +10,7 @@ import pytest
 
 from sie_core.catalog import Catalog, ConfigError, read_config
 from sie_core.catalog.configs.pinning import write_pinned
-from sie_core.contracts import ModelConfig
+from sie_core.contracts import ModelConfig, PinnedFile
 from sie_core.plugins import PluginSet
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -88,3 +88,20 @@ def test_the_copy_in_the_models_folder_is_served_in_place_of_the_shipped_one(
     file, _ = pinned(origin, tmp_path / "models")
     served = build(PluginSet(model_folders=(origin.parent,))).resolve("acme/tiny").config
     assert (Path(served.source).name, served.hf_revision) == (file.name, COMMIT)
+
+
+def test_pickles_are_pinned_beside_those_that_are(write_config: Callable[..., Path], tmp_path: Path) -> None:
+    text = SHIPPED + "pickles:\n  # a layer\n  head.pt: { size: 9, sha256: '" + "a" * 64 + "' }\n\n  b.pt: {sha256: '"
+    text += "b" * 64 + "'}\nlicense: mit\n"
+    for origin in (
+        write_config("tiny", SHIPPED, folder="shipped"),
+        write_config("tiny", text, folder="pinned"),
+        write_config("tiny", "{sie_id: acme/tiny, hf_id: acme/tiny}", folder="flow"),
+    ):
+        config = read_config(origin)
+        pins = {"pytorch_model.bin": PinnedFile(7, "c" * 64)}
+        written = write_pinned(config, COMMIT, tmp_path / f"{origin.parent.name}-copy", pins)
+        wanted = replace(config, hf_revision=COMMIT, pickles={**config.pickles, **pins}, source=str(written))
+        assert read_config(written) == wanted
+        assert written.read_text().count("pickles:") == 1
+    assert "# Comments stay." in (tmp_path / "pinned-copy/acme--tiny.yaml").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -69,6 +70,30 @@ def test_a_model_is_pulled_with_the_lora_adapters_its_config_declares(sie: Sie, 
     done = sie("pull", "mine/m")
     assert done.returncode == 0, done.stderr
     assert set(repositories(sie)) == {"org/m", "org/lora"}
+
+
+def test_a_gliner_is_pulled_with_the_tokenizer_of_its_base_encoder_and_found_right(
+    sie: Sie, hub: FakeHub, tmp_path: Path
+) -> None:
+    hub.files["org/gliner"] = {
+        "gliner_config.json": b'{"model_name": "org/base"}',
+        "pytorch_model.bin": b"pickled",
+    }
+    hub.files["org/base"] = {"config.json": b"{}", "tokenizer_config.json": b"{}", "pytorch_model.bin": b"encoder"}
+    done = sie("pull", "org/gliner")
+    assert done.returncode == 1
+    assert "sie models pin" in done.stderr
+    (tmp_path / "models").mkdir()
+    pin = "pickles: {pytorch_model.bin: {sha256: '" + hashlib.sha256(b"pickled").hexdigest() + "'}}"
+    (tmp_path / "models/gliner.yaml").write_text(f"sie_id: org/gliner\nhf_id: org/gliner\n{pin}\n")
+    done = sie("pull", "org/gliner")
+    assert done.returncode == 0, done.stderr
+    found = repositories(sie)
+    assert set(found) == {"org/gliner", "org/base"}
+    assert [each["revisions"] for each in found.values()] == [{COMMIT: "whole"}] * 2
+    assert "org/base/resolve" in " ".join(hub.asked)
+    assert not any("org/base" in each and "pytorch_model" in each for each in hub.asked)
+    assert sie("verify").returncode == 0
 
 
 def test_what_cannot_be_pulled_is_named_with_its_class_and_the_others_are_pulled(sie: Sie) -> None:

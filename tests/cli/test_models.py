@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -15,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from sie_core.cache.choices import kept_choices
-from sie_core.contracts import KeptChoice
+from sie_core.catalog import read_config
+from sie_core.contracts import KeptChoice, PinnedFile
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
+from tests.cache.fake_hub import run_hub
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 CHAIN = ("sentence_transformers.models.Transformer", "my_code.Module")
@@ -263,6 +266,26 @@ def test_pin_copies_a_config_from_elsewhere_into_the_folder_it_is_given(sie: Sie
     (row,) = [row for row in listed if row["id"] == "org/far"]
     assert row["source"].endswith("pinned/org--far.yaml")
     assert f"hf_revision: {COMMIT}" in (tmp_path / "pinned/org--far.yaml").read_text()
+
+
+def test_pin_writes_the_hashes_that_the_hub_lists_of_pickled_weights(sie: Sie, tmp_path: Path) -> None:
+    with run_hub() as hub:
+        del hub.files["org/m"]["model.safetensors"]
+        asking = {"SIE_HF_FALLBACK": "true", "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
+        (tmp_path / "models").mkdir()
+        file = tmp_path / "models/m.yaml"
+        file.write_text("sie_id: org/m\nhf_id: org/m\nlicense: mit\n")
+        done = sie("models", "pin", "org/m", "--pickles", **asking)
+        assert done.returncode == 0, done.stderr
+        found = hashlib.sha256(b"pickled").hexdigest()
+        assert f"pytorch_model.bin: 7 bytes, SHA-256 {found}" in done.stdout
+        pins = read_config(file).pickles
+        assert pins == {"pytorch_model.bin": PinnedFile(7, found)}
+        del hub.files["org/m"]["pytorch_model.bin"]
+        done = sie("models", "pin", "org/m", "--pickles", **asking)
+        assert done.returncode == 1
+        assert "has no pickled weights" in done.stderr
+        assert read_config(file).pickles == pins
 
 
 @pytest.mark.parametrize(

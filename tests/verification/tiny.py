@@ -171,6 +171,13 @@ TINY: dict[str, Tiny] = {
         {"max_sequence_length": 200},
         "pytorch-pairs",
     ),
+    "tiny/seams-qwen3": Tiny(
+        lambda folder: write_language_model("qwen3", folder),
+        {"template": "query: {query}{+}\n{+}document: {document}{+}\n{+}relevance:", "temperature": 3},
+        {"true_token": ANSWERS["true_token"]},
+        {"max_sequence_length": 200},
+        "pytorch-pairs",
+    ),
     "tiny/pooled-electra": Tiny(_pooled_scores),
     "tiny/templates-bert": Tiny(
         _dense("bert"),

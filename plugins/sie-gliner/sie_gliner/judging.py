@@ -11,7 +11,7 @@ from sie_pytorch.forward import RunnerInfo
 from sie_text.sequences import PackedBatch, TokenSequence
 from sie_text.tokenizer import Ids
 
-from sie_core.contracts import LoadContext, ModelCard
+from sie_core.contracts import LoadContext
 from sie_gliner.checkpoint.config import GlinerConfig
 from sie_gliner.encoders import Encoder, Encoders
 from sie_gliner.forward import distinct_labels
@@ -23,8 +23,8 @@ from sie_gliner.text.tokens import Tokens
 class FirstRun:
     """The rows, and the encoders' states for them in float32."""
 
-    def __init__(self, context: LoadContext, card: ModelCard, config: GlinerConfig, tokens: Tokens) -> None:
-        self._made = _Rows(partial(make_rows, context, card, config, tokens), context)
+    def __init__(self, context: LoadContext, config: GlinerConfig, tokens: Tokens) -> None:
+        self._made = _Rows(partial(make_rows, context, config, tokens), context)
         self._texts, self._labels = _States(self._made.texts), _States(self._made.labels)
 
     @property

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, replace
 
 import torch
-from sie_pytorch.forward import MappedFiles, keep_refusal, logits_moved, recall_refusal
+from sie_pytorch.forward import MappedFiles, keep_refusal, logits_moved, recall_refusal, with_safetensors
 from sie_text.loading import Stages, disable_progress_bars, needed_card
 from torch import nn
 from transformers import AutoConfig
@@ -54,29 +54,33 @@ class _Placed:
 def load(context: LoadContext) -> GlinerExtractor:
     """Load a checkpoint from safetensors, and prove that its tokenizer makes rows word by word.
 
+    A pinned pickle is converted to safetensors first.
+
     Raises:
         ModelLoadError: With the failure's class.
         OutOfDeviceMemory: The device has no room.
         DeviceLost: Only a new process gets the device back.
     """
-    card, stages = needed_card(context), Stages(context)
+    stages = Stages(context)
+    context = with_safetensors(context)
+    card = needed_card(context)
     disable_progress_bars()
-    config = read_config(card)
+    config = read_config(card, context.tokenizers)
     code = heed_own_code(context, config)
-    tokens, config = load_tokens(card, config)
+    tokens, config = load_tokens(config)
     tensors = CheckpointTensors(card.path)
     stages.done("tokenizer")
     with device_errors():
         asked, refusal = context, recall_refusal(context)
         if refusal is not None:
             context = replace(context, precision="float32")
-        first_run = FirstRun(context, card, config, tokens)
+        first_run = FirstRun(context, config, tokens)
         encoders = load_encoders(context, card, config, tensors, first_run.judges)
         why = encoders.texts.info.notes.get("precision")
         if why is not None and encoders.precision == "float32":
             keep_refusal(asked, why)
         of_labels = None if encoders.labels is None else encoders.labels.info.max_sequence_length
-        rows = make_rows(context, card, config, tokens, encoders.texts.info.max_sequence_length, of_labels)
+        rows = make_rows(context, config, tokens, encoders.texts.info.max_sequence_length, of_labels)
         probe = probe_rows(rows, context)
         heads = _load_heads(config, encoders, tensors)
         memory_bytes = sum(weight.nbytes for each in heads.modules for weight in each.state_dict().values())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sie_core.contracts import ModelFamily, PluginSetting, Reference
 from sie_core.hookspecs import hookimpl
-from sie_gliner.claims import claim_gliner
+from sie_gliner.claims import claim_gliner, name_companions
 from sie_gliner.options import OPTIONS, PYTHON
 
 CONTRACT_VERSION = 1
@@ -24,6 +24,7 @@ def sie_model_families() -> list[ModelFamily]:
             claim_gliner,
             DEVICES,
             OPTIONS,
+            companions=name_companions,
             preview="sie_gliner.claims:preview_gliner",
         )
     ]

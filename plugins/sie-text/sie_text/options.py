@@ -123,13 +123,21 @@ PAIR_OPTIONS = (
         choices=ACTIVATION_NAMES,
         operations=("score",),
     ),
+    Option(
+        "temperature",
+        "finish",
+        float,
+        "What the logits of a pair are divided by before the activation.",
+        minimum=0.001,
+        operations=("score",),
+    ),
     Option("score_label", "finish", str, "Which of several labels is the score, by its name.", operations=("score",)),
     Option(
         "template",
         "prepare",
         str,
         "One text that a query and a document become, in place of a pair: with `{query}`, `{document}` and perhaps "
-        "`{instruction}`, special tokens by their names.",
+        "`{instruction}`, special tokens by their names; `{+}` between parts that are tokenised one by one.",
         operations=("score",),
     ),
     Option(

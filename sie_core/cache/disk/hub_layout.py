@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from sie_core.cache.disk.writing import write_whole
-from sie_core.cache.formats import holds, is_described
+from sie_core.cache.formats import holds, holds_pinned, is_described
 from sie_core.contracts.model.weights import SAFETENSORS, holds_weights
 
 ALLOWED_FILES = (
@@ -90,7 +90,7 @@ def is_relative_name(name: str) -> bool:
     return "\\" not in name and ":" not in name and "\0" not in name and all(p not in ("", ".", "..") for p in parts)
 
 
-def missing(folder: Path, weights: tuple[str, ...] = SAFETENSORS) -> str | None:
+def missing(folder: Path, weights: tuple[str, ...] = SAFETENSORS, pickles: tuple[str, ...] = ()) -> str | None:
     """Return the name of a file that a model's folder lacks; None if it is complete.
 
     A snapshot is compared with the file list that the Hub's client recorded (`trees/<commit>.json`). Without one, the
@@ -99,14 +99,22 @@ def missing(folder: Path, weights: tuple[str, ...] = SAFETENSORS) -> str | None:
     Args:
         folder: The model's folder.
         weights: Patterns of the files that hold its weights. Safetensors need a config next to them.
+        pickles: Pinned pickles, which may hold its weights in place of those.
     """
     if weights == SAFETENSORS and not is_described(folder) and not (folder / LORA_CONFIG).is_file():
         return "config.json"
     listed = [name for name in recorded(folder) if wanted(name, weights)]
-    for name in (*listed, *_shards(folder), *_modules(folder), *_files(folder)):
+    shards: Iterable[str] = _shards(folder) if weights == SAFETENSORS else ()
+    for name in (*listed, *shards, *_modules(folder), *_files(folder)):
         if not (folder / name).exists():
             return name
-    return None if holds(folder, weights) else "model.safetensors" if weights == SAFETENSORS else " or ".join(weights)
+    return (
+        None
+        if holds(folder, weights) or holds_pinned(folder, pickles)
+        else "model.safetensors"
+        if weights == SAFETENSORS
+        else " or ".join(weights)
+    )
 
 
 def wanted(name: str, weights: tuple[str, ...] = SAFETENSORS) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from sie_core.cache.disk import hub_layout
 from sie_core.cache.disk.cache import DiskCache, disk_cache
 from sie_core.cache.formats import holds, holds_pickles
-from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory
+from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory, is_pickled
 from sie_core.contracts.model.weights import PicklesMissing
 
 
@@ -30,15 +30,18 @@ class LocalTier:
         folder = hub_layout.snapshot(self.cache.folder, request.repo_id, request.revision)
         if folder is None:
             return None
-        lacking = hub_layout.missing(folder, request.weights)
+        lacking = hub_layout.missing(folder, request.weights, request.pickles)
         if lacking is not None:
             if not holds(folder, request.weights) and holds_pickles(folder):
                 raise ModelLoadError(
-                    "NOT_FOUND", "the cached snapshot holds pickled weights only, which are never read"
+                    "NOT_FOUND",
+                    "the cached snapshot holds pickled weights only, which are read only where the model's config pins "
+                    "them (`pickles`)",
                 )
             raise ModelLoadError("NOT_FOUND", f"the cached snapshot is not whole: {lacking} is missing")
         if not request.peek:
-            if absent := [name for name in request.pickles if not (folder / name).is_file()]:
+            # Pickled weights are there, or others are.
+            if absent := [each for each in request.pickles if not (is_pickled(each) or (folder / each).is_file())]:
                 raise PicklesMissing(f"the cached snapshot lacks {' and '.join(absent)}")
             check(self.cache, request, folder)
         return folder

@@ -33,7 +33,7 @@ def resolve_revision(request: WeightRequest, settings: Settings) -> ResolvedRevi
         ModelLoadError: Neither has it; with the class of the Hub's failure, or `NOT_FOUND` if the Hub may not be asked.
     """
     folder = hub_layout.snapshot(cache_folder(settings), request.repo_id, request.revision)
-    if folder is not None and hub_layout.missing(folder) is None and is_commit(folder.name):
+    if folder is not None and hub_layout.missing(folder, pickles=request.pickles) is None and is_commit(folder.name):
         return ResolvedRevision(folder.name, "local")
     if not settings.hf_fallback:
         raise ModelLoadError(

@@ -1,7 +1,7 @@
 """The tier `hub`: downloads from the Hugging Face Hub, or a mirror of it, into the local cache.
 
-It takes safetensors, configs and tokenizers, never pickled weights. Only this module uses the Hub's client, and it
-imports the client at the first download.
+It takes safetensors, configs and tokenizers, and of pickles only those that the model's config pins. Only this module
+uses the Hub's client, and it imports the client at the first download.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from sie_core.cache.formats import describes, no_weights
 from sie_core.cache.hub.environment import check_variables
 from sie_core.cache.hub.files import fetch_files, kept_bytes, resumable
 from sie_core.cache.hub.retries import PATIENT, HubRetries, TooLongAPause, asked_pause_s, bound_pauses, status_of
-from sie_core.contracts import ModelLoadError, TierContext, WeightRequest, WeightTierFactory, is_pickled
-from sie_core.contracts.model.weights import Progress, holds_weights
+from sie_core.contracts import (
+    ModelLoadError,
+    PinnedFile,
+    TierContext,
+    WeightRequest,
+    WeightTierFactory,
+    is_pickled,
+)
+from sie_core.contracts.model.weights import Progress, holds_weights, read_pickles
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
@@ -112,7 +119,8 @@ class HubTier:
             request.repo_id, revision=request.revision, files_metadata=True, timeout=_METADATA_TIMEOUT_S
         )
         names = [file.rfilename for file in info.siblings or ()]
-        if not any(holds_weights(name, request.weights) for name in names):
+        pinned = any(is_pickled(name) for name in read_pickles(request.pickles, names, request.weights))
+        if not pinned and not any(holds_weights(name, request.weights) for name in names):
             pickled = any(map(is_pickled, names))
             raise ModelLoadError("CONFIG", no_weights(request.repo_id, pickled, request.weights))
         if info.sha is None:
@@ -121,24 +129,29 @@ class HubTier:
 
     def _pull(self, request: WeightRequest, info: ModelInfo) -> Path:
         commit = str(info.sha)
-        names = {file.rfilename for file in info.siblings or () if hub_layout.wanted(file.rfilename, request.weights)}
-        files = [file for file in info.siblings or () if file.rfilename in names.union(request.pickles)]
+        listed_names = {file.rfilename for file in info.siblings or ()}
+        names = {name for name in listed_names if hub_layout.wanted(name, request.weights)}
+        pickles = read_pickles(request.pickles, listed_names, request.weights)
+        files = [file for file in info.siblings or () if file.rfilename in names.union(pickles)]
         there = hub_layout.repo_folder(self.cache.folder, request.repo_id) / "snapshots" / commit
         # Written before any file: without the list a partial snapshot cannot be told from a whole one.
         before = read_record(there)
         listed = {**(before.files or {}), **{file.rfilename: _expected(file) for file in files}}
         write_record(there, Record(listed, before.proved))
-        if there.is_dir() and not self._clear_faults(there) and hub_layout.missing(there, request.weights) is None:
+        whole = there.is_dir() and not self._clear_faults(there)
+        if whole and hub_layout.missing(there, request.weights, pickles) is None:
             return self._named(request, there)
         lacking_files = [file for file in files if not (there / file.rfilename).exists()]
         expected = {file.rfilename: _expected(file) for file in lacking_files}
         large = resumable(expected)
         size = sum(each.size or 0 for each in expected.values())
         fetched = size - kept_bytes(there.parent.parent, large)
+        # Pickled weights are converted once, into a file of the same size.
+        converted = sum(each.size or 0 for name, each in expected.items() if is_pickled(name))
         log.info("%s: %d files, %.1f MB, are fetched from the Hub", request.repo_id, len(expected), fetched / 1e6)
-        self.cache.make_room(request.repo_id, fetched)
+        self.cache.make_room(request.repo_id, fetched + converted)
         folder = self.retries.call(lambda: self._download(request, there, list(expected), large, size))
-        lacking = hub_layout.missing(folder, request.weights)
+        lacking = hub_layout.missing(folder, request.weights, pickles)
         if lacking is not None:
             raise ModelLoadError("NETWORK", f"the download of {request.repo_id} is not whole: {lacking} is missing")
         check(self.cache, request, folder)
@@ -269,6 +282,30 @@ def ask_commit(request: WeightRequest, endpoint: str | None = None) -> str:
     if info.sha is None:
         raise ModelLoadError("NETWORK", f"the Hub named no commit of {request.repo_id}")
     return info.sha
+
+
+def ask_pickles(request: WeightRequest, commit: str, endpoint: str | None = None) -> dict[str, PinnedFile]:
+    """Ask the Hub for the pickled weights of a commit, with their sizes and hashes; downloads nothing.
+
+    Raises:
+        ModelLoadError: As `ask_commit`.
+    """
+    from huggingface_hub import HfApi, constants
+
+    if constants.HF_HUB_OFFLINE:
+        raise ModelLoadError("NOT_FOUND", f"the Hub is not asked for {request.repo_id}: HF_HUB_OFFLINE is set")
+    send_no_telemetry()
+    try:
+        info = HfApi(endpoint=endpoint).model_info(
+            request.repo_id, revision=commit, files_metadata=True, timeout=_METADATA_TIMEOUT_S
+        )
+    except Exception as error:
+        raise _typed(error, request) from error
+    return {
+        file.rfilename: PinnedFile(file.size, file.lfs.sha256)
+        for file in info.siblings or ()
+        if is_pickled(file.rfilename) and "/" not in file.rfilename and file.lfs is not None
+    }
 
 
 def _typed(error: Exception, request: WeightRequest) -> ModelLoadError:

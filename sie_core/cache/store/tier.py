@@ -29,6 +29,7 @@ from sie_core.contracts import (
     TierContext,
     WeightRequest,
     WeightTierFactory,
+    is_pickled,
 )
 from sie_core.contracts.model.object_stores import StoreFailure
 from sie_core.contracts.model.weights import PicklesMissing, Progress, holds_weights
@@ -76,8 +77,8 @@ class ClusterTier:
             return None
         if not any(holds_weights(name, request.weights) for name in manifest.files):
             raise ModelLoadError("NOT_FOUND", no_weights("its copy", pickled=False, weights=request.weights))
-        if request.pickles:
-            raise PicklesMissing(f"nothing pickled is stored, such as {' and '.join(request.pickles)}")
+        if pickles := [name for name in request.pickles if not is_pickled(name)]:
+            raise PicklesMissing(f"nothing pickled is stored, such as {' and '.join(pickles)}")
         with self.cache.pulling(request.repo_id):
             folder = self._there(manifest, request)
             if folder is None:
@@ -96,6 +97,8 @@ class ClusterTier:
         if not (self.fills and layout.is_commit(commit) and layout.is_repository(request.repo_id)):
             return False
         names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
+        if not any(holds_weights(name, request.weights) for name in names):
+            return False  # pickles alone, which no store holds
         with self._typed():
             before = self._manifest(request.repo_id, commit)
             known = {} if before is None else before.files

@@ -1,4 +1,4 @@
-"""Writes a config with its revision fixed to a commit into an operator's folder.
+"""Writes a config with its revision fixed to a commit, and its pickles to hashes, into an operator's folder.
 
 The rest of the file's text is unchanged, including comments.
 """
@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
 from sie_core.catalog.configs.reading import ConfigError, parse_config, read_config
 from sie_core.catalog.configs.snapshot import FOUND_WEIGHTS
-from sie_core.contracts import ModelConfig
+from sie_core.contracts import ModelConfig, PinnedFile
 
 _HF_ID = re.compile(r"^hf_id:.*$", re.MULTILINE)
+_PICKLES = re.compile(r"^pickles:.*\n(?:[ \t#].*\n|\n)*", re.MULTILINE)
 _REVISION = re.compile(r"^hf_revision:.*\n?", re.MULTILINE)
 
 
-def write_pinned(config: ModelConfig, commit: str, folder: Path) -> Path:
-    """Write `config` with `hf_revision: commit` into `folder` and return the file.
+def write_pinned(
+    config: ModelConfig, commit: str, folder: Path, pickles: Mapping[str, PinnedFile] = MappingProxyType({})
+) -> Path:
+    """Write `config` with `hf_revision: commit` into `folder` and return the file; `pickles` are added to its pins.
 
     A config that is already in `folder` is changed in place; any other becomes a new file there.
 
@@ -36,7 +41,10 @@ def write_pinned(config: ModelConfig, commit: str, folder: Path) -> Path:
     elif file.exists():
         raise ConfigError(f"{file} exists and is not the config of {config.id}: move it, or name another folder")
     text = _pinned(_text(config, origin), commit)
-    _check(config, commit, text, file)
+    pins = {**config.pickles, **pickles}
+    if pickles:
+        text = _with_pins(text, pins)
+    _check(replace(config, hf_revision=commit, pickles=pins), text, file)
     folder.mkdir(parents=True, exist_ok=True)
     _write(file, text)
     return file
@@ -57,12 +65,21 @@ def _pinned(text: str, commit: str) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
 
 
-def _check(config: ModelConfig, commit: str, text: str, file: Path) -> None:
-    """Check that the new text differs from the config in force in nothing but the revision."""
-    written = parse_config(yaml.safe_load(text), source=config.source, folder=file.parent)
-    wanted = replace(config, hf_revision=commit)
-    if config.source != FOUND_WEIGHTS and written != wanted:
-        raise ConfigError(f"{config.source} is not what was read from it any more: try again")
+def _with_pins(text: str, pins: Mapping[str, PinnedFile]) -> str:
+    """Replace the field `pickles` of a config's text."""
+    written = {name: {"size": each.size, "sha256": each.sha256} for name, each in pins.items()}
+    written = {name: {key: value for key, value in each.items() if value} for name, each in written.items()}
+    if _HF_ID.search(text):
+        rest = _PICKLES.sub("", text).rstrip("\n")
+        return f"{rest}\n{yaml.safe_dump({'pickles': written}, sort_keys=False)}"
+    return yaml.safe_dump({**yaml.safe_load(text), "pickles": written}, sort_keys=False, allow_unicode=True)
+
+
+def _check(wanted: ModelConfig, text: str, file: Path) -> None:
+    """Check that the new text differs from the config in force in nothing but the pins."""
+    written = parse_config(yaml.safe_load(text), source=wanted.source, folder=file.parent)
+    if wanted.source != FOUND_WEIGHTS and written != wanted:
+        raise ConfigError(f"{wanted.source} is not what was read from it any more: try again")
 
 
 def _write(file: Path, text: str) -> None:

@@ -97,6 +97,7 @@ def parse_config(data: object, *, source: str, folder: Path | None, text: str = 
         weights_path=_weights_path(parsed.weights_path, folder),
         expected=_expected(parsed.weights),
         pickles={name: PinnedFile(file.size, file.sha256) for name, file in parsed.pickles.items()},
+        tokenizers=parsed.hf_tokenizer_dependencies or {},
         unserved=parsed.unserved,
         license=parsed.license,
         weightless=parsed.package_backed,

@@ -136,9 +136,9 @@ class WeightsFile(Strict):
 
 
 class PickleFile(Strict):
-    """A pickled file that may be read if it has this size and hash."""
+    """A pickled file that may be read if it has this hash, and this size."""
 
-    size: Annotated[int, Field(ge=1, le=2**26)]
+    size: Annotated[int, Field(ge=1)] | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -203,6 +203,9 @@ class ModelFile(Strict):
         has_origin = self.hf_id or self.weights_path or self.package_backed or self.remote_backed
         _require(has_origin, "one of `hf_id`, `weights_path`, `package_backed`, `remote_backed` is needed")
         _require(self.pool != "_default", "`pool` may not be `_default`; leave it out for the default pool")
+        for named in (word for pair in (self.hf_tokenizer_dependencies or {}).items() for word in pair):
+            if not is_model_id(named):
+                _refuse(f"`hf_tokenizer_dependencies`: {short(named)} is no id; allowed are {ID_RULE}")
         for name, lora in self.loras.items():
             for id_ in (name, lora.hf_id, lora.hf_revision):
                 if id_ is not None and not is_model_id(id_):

@@ -18,12 +18,15 @@ import click
 from sie_core.cache import DiskCache, DiskLimits, fetch_weights, weight_request
 from sie_core.cache.disk import hub_layout
 from sie_core.cache.disk.cache import CachedRepository, disk_cache, megabytes
+from sie_core.cache.disk.proofs import read_record
+from sie_core.catalog import profiles_of
 from sie_core.catalog.fetching import asked_weights
-from sie_core.cli.cache.pulling import Progress, loras_of
+from sie_core.catalog.sources.from_weights import weights_config
+from sie_core.cli.cache.pulling import Progress, loras_of, needed_beside
 from sie_core.cli.composition.compose import read_settings
 from sie_core.cli.composition.parts import Parts, gather
-from sie_core.contracts import InferenceError, ModelConfig, ModelLoadError
-from sie_core.contracts.model.weights import SAFETENSORS
+from sie_core.contracts import InferenceError, ModelConfig, ModelLoadError, is_pickled
+from sie_core.contracts.model.weights import SAFETENSORS, TOKENIZERS, holds_weights
 from sie_core.logs import configure_logging
 
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
@@ -71,7 +74,7 @@ def _row(cache: DiskCache, each: CachedRepository) -> dict[str, object]:
         "last_used": each.last_used,
         "in_use": cache.in_use(each.repo_id),
         "removable": each.removable,
-        "revisions": {folder.name: hub_layout.missing(folder) or "whole" for folder in each.snapshots},
+        "revisions": {folder.name: _lacking(folder) or "whole" for folder in each.snapshots},
     }
 
 
@@ -85,23 +88,27 @@ def pull(models: Sequence[str], revision: str | None) -> None:
     cache lacks are copied to it.
     """
     parts = gather()
-    failed = [model for model in models for each in _wanted(parts, model, revision) if not _pull(parts, *each)]
-    if failed:
+    if failed := [model for model in models if not _pull_all(parts, model, revision)]:
         raise click.ClickException(f"not pulled: {', '.join(dict.fromkeys(failed))}")
 
 
-def _wanted(parts: Parts, model: str, revision: str | None) -> list[tuple[ModelConfig, tuple[str, ...]]]:
-    """List the configs whose weights are pulled, with the patterns of the files that hold them."""
+def _pull_all(parts: Parts, model: str, revision: str | None) -> bool:
+    """Pull the weights of a model, its LoRA adapters, and what it needs of other repositories; report each."""
     try:
         resolved = parts.catalog.resolve(model)
     except InferenceError:
-        return [(ModelConfig(model, hf_revision=revision), SAFETENSORS)]
-    loras = ((lora, SAFETENSORS) for lora in loras_of(resolved.config))
-    return [(resolved.config, asked_weights(resolved, parts.plugins)), *loras]
+        (resolved,) = profiles_of(replace(weights_config(model, hf_id=model), hf_revision=revision))
+    folder = _pull(parts, resolved.config, asked_weights(resolved, parts.plugins))
+    others: list[tuple[ModelConfig, tuple[str, ...]]] = [(lora, SAFETENSORS) for lora in loras_of(resolved.config)]
+    if folder is not None:
+        needed = needed_beside(folder, resolved, parts.plugins)
+        others += [(ModelConfig(each.repo_id, hf_revision=each.revision), each.weights) for each in needed]
+    pulled = [_pull(parts, *each) is not None for each in others]
+    return all(pulled) and (folder is not None or resolved.config.weightless)
 
 
-def _pull(parts: Parts, config: ModelConfig, weights: tuple[str, ...]) -> bool:
-    """Pull the weights of one config; report the result."""
+def _pull(parts: Parts, config: ModelConfig, weights: tuple[str, ...]) -> Path | None:
+    """Pull the weights of one config; report the result. None if there are none, or they cannot be had."""
     progress = Progress(config.id, sys.stderr)
     request = replace(weight_request(config), progress=progress, weights=weights)
     stored: list[str] = []
@@ -115,12 +122,12 @@ def _pull(parts: Parts, config: ModelConfig, weights: tuple[str, ...]) -> bool:
             stored = parts.chain.fill(request, folder)
     except ModelLoadError as error:
         click.echo(f"{config.id}: {error.failure}: {error}", err=True)
-        return False
+        return None
     finally:
         progress.end()
     where = f", stored in {', '.join(stored)}" if stored else ""
     click.echo(f"{config.id}: {folder or 'needs no weights'}, {time.monotonic() - started:.1f} s{where}")
-    return True
+    return folder
 
 
 @command.command("verify")
@@ -140,9 +147,17 @@ def verify(repositories: Sequence[str]) -> None:
         raise click.ClickException(f"{wrong} wrong; `sie cache pull` fetches wrong and missing files again")
 
 
+def _lacking(folder: Path) -> str | None:
+    """Name a file that a snapshot lacks; it may hold pickled weights, or have been fetched for its small files."""
+    asked = read_record(folder).files
+    if asked and not any(holds_weights(name, SAFETENSORS) or is_pickled(name) for name in asked):
+        return hub_layout.missing(folder, TOKENIZERS)
+    return hub_layout.missing(folder, pickles=tuple(file.name for file in folder.iterdir()))
+
+
 def _faults(cache: DiskCache, folder: Path) -> dict[str, str]:
     faults = cache.proofs.faults(folder, again=True)
-    lacking = hub_layout.missing(folder)
+    lacking = _lacking(folder)
     return faults if lacking is None or faults else {lacking: "is missing"}
 
 

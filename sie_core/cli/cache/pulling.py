@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import TextIO
 
 from sie_core.cache.disk.cache import megabytes
-from sie_core.contracts import ModelConfig
+from sie_core.catalog import choose_family, read_card
+from sie_core.catalog.fetching import companions_of
+from sie_core.contracts import Device, ModelConfig, ModelLoadError, ResolvedModel, WeightRequest
+from sie_core.plugins import PluginSet
 
 EVERY_S = {True: 0.1, False: 10.0}
 """Seconds between two words of progress, on a terminal and in a log."""
@@ -20,6 +24,15 @@ def loras_of(config: ModelConfig) -> list[ModelConfig]:
         for each in config.loras.values()
         if each.weights_path is None
     ]
+
+
+def needed_beside(folder: Path, resolved: ResolvedModel, plugins: PluginSet) -> list[WeightRequest]:
+    """List the repositories whose small files the weights in `folder` need; none if no family claims these."""
+    try:
+        card = read_card(folder)
+        return companions_of(card, resolved, choose_family(plugins, resolved, card, Device("cpu")).family)
+    except ModelLoadError:
+        return []
 
 
 class Progress:

@@ -12,10 +12,11 @@ import click
 
 from sie_core.cache import weight_request
 from sie_core.cache.hub.revisions import resolve_revision
+from sie_core.cache.hub.tier import ask_pickles
 from sie_core.catalog import ConfigError
 from sie_core.catalog.configs.pinning import write_pinned
 from sie_core.cli.composition.parts import gather
-from sie_core.contracts import ModelConfig, ModelLoadError
+from sie_core.contracts import ModelConfig, ModelLoadError, PinnedFile
 from sie_core.settings import Settings
 
 
@@ -27,11 +28,13 @@ from sie_core.settings import Settings
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder to write into; unset: SIE_MODELS_DIR.",
 )
-def pin(model_id: str, folder: Path | None) -> None:
+@click.option("--pickles", is_flag=True, help="Also pin its pickled weights, by the hashes that the Hub lists.")
+def pin(model_id: str, folder: Path | None, pickles: bool) -> None:
     """Write the config of ID, with its revision fixed to a commit, into a folder of configs.
 
     The commit is the one the local cache holds, or else the one the Hub names; nothing is downloaded. A copy in
-    SIE_MODELS_DIR replaces the config it was made from.
+    SIE_MODELS_DIR replaces the config it was made from. Pickled weights are read only where a config pins them: once,
+    restricted to tensors, and converted to safetensors.
     """
     parts = gather()
     config = parts.resolve(model_id).config
@@ -39,10 +42,21 @@ def pin(model_id: str, folder: Path | None) -> None:
     folder = folder or _own_folder(parts.settings)
     try:
         found = resolve_revision(weight_request(config), parts.settings)
-        file = write_pinned(config, found.commit, folder)
+        pins = _ask_pins(config, found.commit, parts.settings) if pickles else {}
+        file = write_pinned(config, found.commit, folder, pins)
     except (ModelLoadError, ConfigError, OSError) as error:
         raise click.ClickException(f"{config.id} was not pinned: {error}") from None
     click.echo(f"{config.id}: {found.commit} ({found.tier}), written to {file}")
+    for name, each in pins.items():
+        click.echo(f"    {name}: {each.size} bytes, SHA-256 {each.sha256}")
+
+
+def _ask_pins(config: ModelConfig, commit: str, settings: Settings) -> dict[str, PinnedFile]:
+    if not settings.hf_fallback:
+        raise ModelLoadError("NOT_FOUND", "the Hub lists the hashes, and may not be asked (SIE_HF_FALLBACK=false)")
+    if not (pins := ask_pickles(weight_request(config), commit)):
+        raise ModelLoadError("NOT_FOUND", f"{config.hf_id} has no pickled weights at {commit}")
+    return pins
 
 
 def _own_folder(settings: Settings) -> Path:

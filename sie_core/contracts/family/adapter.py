@@ -129,6 +129,10 @@ class LoadContext:
     weights: Path | None = None
     """The local folder of the weights; None for a weightless model."""
     card: ModelCard | None = None
+    tokenizers: Mapping[str, Path] = field(default_factory=dict)
+    """Folders with the small files of other repositories, by name: the family's `companions`, and those that the config
+    names as `hf_tokenizer_dependencies`.
+    """
     attention_backend: str = "auto"
     runner: str = "auto"
     """Choice among `runners`: `auto` takes the fastest proven one, `priority` the first, a name that one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,6 +55,7 @@ class NoClaim:
     """The obstacle in the files, and the remedy if there is one; without a full stop at the end."""
 
 
+CompanionFunction = Callable[[ModelCard], Iterable[str]]
 ClaimFunction = Callable[[ModelCard], Claim | NoClaim | None]
 
 
@@ -85,6 +86,11 @@ class ModelFamily:
     """Patterns of the files that hold its weights, such as `*.onnx`, where `*` spans folders.
 
     Tiers fetch them with the configs and tokenizers of a repository that it serves. Pickles are never fetched.
+    """
+    companions: CompanionFunction | None = None
+    """Names the repositories whose small files, a tokenizer or a config, a load needs beside these weights.
+
+    It reads the folder of the card. The load finds them in `LoadContext.tokenizers`, by name.
     """
     preview: str | None = None
     """`module:function`, imported when weights of the family are first seen.

@@ -41,7 +41,9 @@ class ModelConfig:
     expected: ModelCard | None = None
     """Expected content of the weights' files, as far as the config states it. Its paths are meaningless."""
     pickles: Mapping[str, PinnedFile] = field(default_factory=dict)
-    """Pickled files next to the weights that a family may read, restricted to tensors, if they match these pins."""
+    """Pickled files that a family may read, restricted to tensors, if they match these pins."""
+    tokenizers: Mapping[str, str] = field(default_factory=dict)
+    """The config's `hf_tokenizer_dependencies`: repositories whose small files a load needs, with their revisions."""
     unserved: str | None = None
     """Why nothing here can serve the model, with an alternative; requests for it get this text."""
     license: str | None = None

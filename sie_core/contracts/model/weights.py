@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +26,8 @@ PICKLE_ENDINGS = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 """Endings of files that are pickles, whatever is in them."""
 SAFETENSORS = ("*.safetensors",)
 """Weight files of a family that declares no others."""
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "spm.model", "vocab.txt")
+"""Files by which a repository has a tokenizer; its other small files are fetched with them, and no weights."""
 
 
 def is_pickled(name: str) -> bool:
@@ -43,12 +45,21 @@ def holds_weights(name: str, weights: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in weights) and not may_run_code(name)
 
 
+def read_pickles(pickles: Iterable[str], names: Collection[str], weights: Iterable[str]) -> tuple[str, ...]:
+    """List those of the pinned `pickles` that a load reads, given the files `names` of a repository.
+
+    Pickled weights are read only where no file matches the patterns `weights`.
+    """
+    others = any(holds_weights(name, weights) for name in names)
+    return tuple(name for name in pickles if name in names and not (others and is_pickled(name)))
+
+
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file as somebody checked it, pinned by its size and hash."""
+    """A file as somebody checked it, pinned by its hash, and its size if known."""
 
-    size: int
-    """Bytes."""
+    size: int | None
+    """Bytes; None if the hash alone is known."""
     sha256: str
 
 
@@ -65,7 +76,10 @@ class WeightRequest:
     peek: bool = False
     """Only check whether the weights are on this machine: no download, no hashing."""
     pickles: tuple[str, ...] = ()
-    """Pickled files next to the weights that the model's config pins; a tier may return them unchanged."""
+    """Pickled files that the model's config pins; a tier may return them unchanged.
+
+    Those that hold the weights themselves are asked for only where there are no others (`read_pickles`).
+    """
     weights: tuple[str, ...] = SAFETENSORS
     """Patterns of the requested weight files, in addition to configs and tokenizers; at least one must exist."""
     progress: Progress | None = field(default=None, compare=False)

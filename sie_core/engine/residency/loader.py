@@ -131,6 +131,7 @@ class Loader:
             precision=self.precision(fetched.resolved),
             weights=weights,
             card=None if fetched.card is None else self.plugins.informed(fetched.card),
+            tokenizers={} if fetched.weights is None else fetched.weights.tokenizer_folders,
             attention_backend=self.settings.attention_backend,
             runner=self.settings.runner,
             threads=self.compute_threads,

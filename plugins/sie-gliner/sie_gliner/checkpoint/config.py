@@ -6,16 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from sie_text.recipe import heed_auto_map
 
 from sie_core.contracts import LoadContext, ModelCard, ModelLoadError, is_pickled
-from sie_gliner.claims import CONFIG_FILE
+from sie_gliner.checkpoint.bases import CONFIG_FILE, DEPENDENCIES, base_config, find_tokenizer
 
 WEIGHTS_FILE = "model.safetensors"
+LABELS_TOKENIZER = "labels_tokenizer"
+"""The folder of the tokenizer of labels, if they have an encoder."""
 REMEDY = (
-    "Convert the checkpoint once with gliner, where you trust it and there is a network: "
+    "Or convert the checkpoint once with gliner, where there is a network: "
     "GLiNER.from_pretrained(name).save_pretrained(folder, safe_serialization=True); then serve the folder."
 )
 POOLINGS = ("first", "last", "mean", "max")
@@ -32,6 +35,10 @@ class GlinerConfig:
     """The transformers config of the encoder of texts."""
     label_encoder: Mapping[str, Any] | None
     """Config of the label encoder; None if labels precede the text."""
+    tokenizer: ModelCard
+    """The files of the tokenizer of texts."""
+    label_tokenizer: ModelCard | None
+    """Those of the tokenizer of labels; None if labels precede the text."""
     span_encoder: Mapping[str, Any] | None
     """Config of an encoder over the words of a text, before spans are represented."""
     span_mode: str
@@ -80,25 +87,49 @@ class GlinerConfig:
         return f"GLiNER, {labels}, scores {scores}{' and relations' if self.relations_layer else ''}"
 
 
-def read_config(card: ModelCard) -> GlinerConfig:
-    """Read a checkpoint's config, and refuse one that cannot be served from its folder.
+def read_config(card: ModelCard, tokenizers: Mapping[str, Path] = MappingProxyType({})) -> GlinerConfig:
+    """Read a checkpoint's config, and refuse one that cannot be served.
+
+    Args:
+        card: The checkpoint's files.
+        tokenizers: The folders of the repositories that the model's config names for it.
 
     Raises:
-        ModelLoadError: `CONFIG` if its kind is not served or it needs files outside its folder, `CORRUPT` if its file
-            is missing or no JSON object.
+        ModelLoadError: `CONFIG` if its kind is not served or it needs files that are nowhere, `CORRUPT` if a file is
+            missing or no JSON object.
     """
     require_safetensors(card)
     written = _read_json(card.path / CONFIG_FILE)
     _refuse_kinds(written)
     bi_encoder = written.get("relations_layer") is None and written.get("labels_encoder") is not None
-    encoders = ["encoder_config", *(["labels_encoder_config"] if bi_encoder else [])]
-    if lacking := [name for name in encoders if not written.get(name)]:
-        raise ModelLoadError("CONFIG", f"{CONFIG_FILE} holds no {' and no '.join(lacking)}. {REMEDY}")
-    needed = ["tokenizer_config.json", *(["labels_tokenizer/tokenizer_config.json"] if bi_encoder else [])]
-    for name in needed:
-        if name not in card.files:
-            raise ModelLoadError("CONFIG", f"The folder of weights holds no {name}. {REMEDY}")
-    return _understood(written, bi_encoder)
+    written = {**written, "encoder_config": _encoder(written, "encoder_config", "model_name", tokenizers)}
+    label_tokenizer = None
+    if bi_encoder:
+        written["labels_encoder_config"] = _encoder(written, "labels_encoder_config", "labels_encoder", tokenizers)
+        label_tokenizer = find_tokenizer(card, LABELS_TOKENIZER, written.get("labels_encoder"), tokenizers)
+    tokenizer = find_tokenizer(card, "", written.get("model_name"), tokenizers)
+    return _understood(written, tokenizer, label_tokenizer)
+
+
+def _encoder(written: Mapping[str, Any], field: str, base: str, tokenizers: Mapping[str, Path]) -> Mapping[str, Any]:
+    """Return an encoder's config: as written, else that of the base encoder which the checkpoint names.
+
+    Raises:
+        ModelLoadError: `CONFIG`: nothing is known of it; `CORRUPT`.
+    """
+    config = written.get(field)
+    if config:
+        return cast("Mapping[str, Any]", config)
+    name = written.get(base)
+    found = base_config(name, tokenizers)
+    if found is None:
+        raise ModelLoadError(
+            "CONFIG",
+            f"{CONFIG_FILE} holds no {field}, and nothing is known of {name!r}, its {base}. State in the model's "
+            f"config where its config.json is, `{DEPENDENCIES}: {{{name or 'org/base-encoder'}: main}}`.",
+        )
+    size = written.get("vocab_size", -1)
+    return found if field != "encoder_config" or size == -1 else {**found, "vocab_size": size}
 
 
 def require_safetensors(card: ModelCard) -> None:
@@ -114,7 +145,8 @@ def require_safetensors(card: ModelCard) -> None:
             raise ModelLoadError(
                 "CONFIG",
                 f"{name}: these weights are a Python pickle, which can run code when it is read, and there is no "
-                f"{WEIGHTS_FILE} beside it. {REMEDY}",
+                f"{WEIGHTS_FILE} beside it. Where you trust it, pin it in the model's config, `pickles: {{{name}: "
+                f"{{sha256: …}}}}` (`sie models pin --pickles` writes that of the Hub): it is converted once. {REMEDY}",
             )
     raise ModelLoadError("CONFIG", f"The folder of weights holds no {WEIGHTS_FILE}.")
 
@@ -152,12 +184,14 @@ def heed_own_code(context: LoadContext, config: GlinerConfig) -> dict[str, str]:
     return notes
 
 
-def _understood(written: Mapping[str, Any], bi_encoder: bool) -> GlinerConfig:
+def _understood(written: Mapping[str, Any], tokenizer: ModelCard, label_tokenizer: ModelCard | None) -> GlinerConfig:
     fields = _Fields(written)
     schema = fields.text("post_fusion_schema", "")
     return GlinerConfig(
         encoder=fields.encoder("encoder_config"),
-        label_encoder=fields.encoder("labels_encoder_config") if bi_encoder else None,
+        label_encoder=fields.encoder("labels_encoder_config") if label_tokenizer else None,
+        tokenizer=tokenizer,
+        label_tokenizer=label_tokenizer,
         span_encoder=fields.mapping("span_encoder_config"),
         span_mode=fields.text("span_mode", "markerV0"),
         represents_spans=fields.flag("represent_spans", default=False),

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from sie_core.contracts import ModelLoadError
-from sie_gliner.claims import CONFIG_FILE
+from sie_gliner.checkpoint.bases import CONFIG_FILE
 
 Word = tuple[str, int, int]
 """A word, and where it begins and ends in its text."""

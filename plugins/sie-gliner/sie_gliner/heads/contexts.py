@@ -12,7 +12,7 @@ from transformers import DebertaV2Config, ModernBertConfig, ModernBertModel
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Encoder
 
 from sie_core.contracts import ModelLoadError
-from sie_gliner.claims import CONFIG_FILE
+from sie_gliner.checkpoint.bases import CONFIG_FILE
 
 KINDS = ("deberta-v2", "modernbert", "rnn")
 

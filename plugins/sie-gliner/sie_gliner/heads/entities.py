@@ -11,8 +11,8 @@ from sie_pytorch.forward import prepack
 from torch import nn
 
 from sie_core.contracts import ModelLoadError
+from sie_gliner.checkpoint.bases import CONFIG_FILE
 from sie_gliner.checkpoint.config import GlinerConfig
-from sie_gliner.claims import CONFIG_FILE
 from sie_gliner.heads.contexts import ContextEncoder
 from sie_gliner.heads.gathering import Table
 from sie_gliner.heads.layers import CrossFuser, WordLstm, mlp

@@ -103,10 +103,10 @@ def _rows(context: LoadContext) -> RowMaker:
     card = context.card
     if card is None:
         raise ModelLoadError("CONFIG", "it has no weights")
-    tokens, config = load_tokens(card, read_config(card))
+    tokens, config = load_tokens(read_config(card, context.tokenizers))
     texts = _positions(card, EncoderPart(config.encoder, f"{TEXTS}model."))
     labels = _positions(card, EncoderPart(config.label_encoder, f"{LABELS}model.")) if config.label_encoder else None
-    return make_rows(context, card, config, tokens, texts, labels)
+    return make_rows(context, config, tokens, texts, labels)
 
 
 def _positions(card: ModelCard, part: EncoderPart) -> int | None:

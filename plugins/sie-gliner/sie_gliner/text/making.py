@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from sie_text.loading import PROBE_TEXTS, profile_fault, profile_options
 
-from sie_core.contracts import InvalidInput, Item, LoadContext, ModelCard, ModelLoadError, Task
+from sie_core.contracts import InvalidInput, Item, LoadContext, ModelLoadError, Task
+from sie_gliner.checkpoint.bases import CONFIG_FILE
 from sie_gliner.checkpoint.config import GlinerConfig
 from sie_gliner.checkpoint.splitters import make_splitter
-from sie_gliner.claims import CONFIG_FILE
 from sie_gliner.text.prompts import LabelReader, Markers, PromptWriter
 from sie_gliner.text.rows import Limits, Row, RowMaker
 from sie_gliner.text.tokenizers import load_label_tokens
@@ -30,7 +30,6 @@ JUDGED = 5
 
 def make_rows(
     context: LoadContext,
-    card: ModelCard,
     config: GlinerConfig,
     tokens: Tokens,
     text_positions: int | None,
@@ -40,7 +39,6 @@ def make_rows(
 
     Args:
         context: The load.
-        card: The checkpoint's files.
         config: The checkpoint's config.
         tokens: The tokenizer of texts.
         text_positions: Tokens that the encoder of texts has positions for; None for no limit.
@@ -53,8 +51,8 @@ def make_rows(
     limits = _limits(context, config, tokens, text_positions)
     budget = limits.tokens // 2
     labels: PromptWriter | LabelReader
-    if config.label_encoder:
-        own = load_label_tokens(card)
+    if config.label_tokenizer is not None:
+        own = load_label_tokens(config.label_tokenizer)
         longest = min(each for each in (own.tokenizer.max_length, label_positions, budget) if each is not None)
         labels = LabelReader(model, own, longest, budget * LABELS_OF_A_REQUEST)
     else:

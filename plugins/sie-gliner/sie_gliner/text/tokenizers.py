@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import PurePosixPath
 
 from sie_text.recipe import NotUnderstoodError
 from sie_text.tokenizer import TextTokenizer, load_tokenizer
@@ -12,17 +11,14 @@ from sie_core.contracts import ModelCard, ModelLoadError
 from sie_gliner.checkpoint.config import GlinerConfig
 from sie_gliner.text.tokens import Tokens
 
-LABELS = "labels_tokenizer"
-"""The folder of the tokenizer of labels, if they have an encoder."""
 
-
-def load_tokens(card: ModelCard, config: GlinerConfig) -> tuple[Tokens, GlinerConfig]:
+def load_tokens(config: GlinerConfig) -> tuple[Tokens, GlinerConfig]:
     """Load the tokenizer of texts; return it with the config, completed by values that follow from the tokenizer.
 
     Raises:
         ModelLoadError: `CONFIG`, `CORRUPT`, `DEPENDENCY`: it cannot be used.
     """
-    tokenizer = _read(card, framed=True)
+    tokenizer = _read(config.tokenizer, framed=True)
     if config.entity_index == -1 or config.vocab_size == -1:
         config = _with_markers(tokenizer, config)
         tokenizer = replace(tokenizer, vocabulary=tokenizer.core.get_vocab_size(with_added_tokens=True))
@@ -31,14 +27,12 @@ def load_tokens(card: ModelCard, config: GlinerConfig) -> tuple[Tokens, GlinerCo
 
 
 def load_label_tokens(card: ModelCard) -> Tokens:
-    """Load the tokenizer of labels, of a checkpoint with an encoder for them.
+    """Load the tokenizer of labels from its files, of a checkpoint with an encoder for them.
 
     Raises:
         ModelLoadError: `CONFIG`, `CORRUPT`, `DEPENDENCY`: it cannot be used.
     """
-    inside = (PurePosixPath(name) for name in card.files if name.startswith(f"{LABELS}/"))
-    files = tuple(str(name.relative_to(LABELS)) for name in inside)
-    return Tokens.of(_read(ModelCard(card.path / LABELS, {}, files=files)))
+    return Tokens.of(_read(card))
 
 
 def _read(card: ModelCard, *, framed: bool = False) -> TextTokenizer:

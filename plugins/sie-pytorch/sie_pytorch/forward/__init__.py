@@ -13,6 +13,7 @@ from sie_pytorch.forward.specs import INTERFACE
 
 if TYPE_CHECKING:
     from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles, outside_heap
+    from sie_pytorch.forward.checkpoint.pickles import with_safetensors
     from sie_pytorch.forward.checkpoint.positions import frequencies_follow_batch, position_limit
     from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, TOLERANCE, least_cosine, relative_error
     from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model, register_class
@@ -109,6 +110,7 @@ __all__ = [
     "seen_tokens",
     "shares",
     "weight_bytes",
+    "with_safetensors",
 ]
 
 _MODULES = {
@@ -169,6 +171,7 @@ _MODULES = {
         "Transfers",
     ),
     "checkpoint.unheeded": ("refuse_unheeded",),
+    "checkpoint.pickles": ("with_safetensors",),
     "checkpoint.positions": ("frequencies_follow_batch", "position_limit"),
     "checkpoint.reading": (
         "EncoderPart",

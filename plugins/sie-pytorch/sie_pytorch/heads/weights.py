@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from sie_text import heads as host
-from sie_text.recipe import content_fault
+from sie_text.recipe import content_fault, most_bytes
 
 from sie_core.contracts import ModelLoadError, PinnedFile
 
@@ -41,7 +41,7 @@ def read_pinned(file: Path, pinned: PinnedFile, names: Sequence[str]) -> dict[st
     """
     try:
         with file.open("rb") as stream:
-            content = stream.read(pinned.size + 1)
+            content = stream.read(most_bytes(pinned) + 1)
     except OSError as error:
         raise ModelLoadError("CORRUPT", f"{file.name} cannot be read.") from error
     if fault := content_fault(content, pinned):

@@ -34,6 +34,7 @@ from sie_sentence_transformers.tokenizing import obey_files
 SCORE_OPTIONS = frozenset(
     {"activation", "score_label", "template", "default_instruction", "pair_truncation", "max_seq_length"}
 )
+WRITTEN_OPTIONS = SCORE_OPTIONS | {"temperature"}
 LABEL_OPTIONS = frozenset({"hypothesis_template", "multi_label"})
 
 
@@ -65,11 +66,12 @@ class Pairs(ReferenceModel):
         """
         if task.operation == "extract":
             return self._classified(items, task)
-        refuse_options(task, SCORE_OPTIONS)
         template, instruction = self._template(task)
         if template is None and not self._is_plain_language_model:
+            refuse_options(task, SCORE_OPTIONS)
             scores = self._scores(items, task)
         else:
+            refuse_options(task, WRITTEN_OPTIONS)
             pairs = WrittenPairs(self._context, template, instruction, self._most)
             scores = self._chosen(pairs.logits([item.text or "" for item in items], _query(task)), task, raw=True)
         return [ItemOutput(score=float(score)) for score in scores]
@@ -114,6 +116,7 @@ class Pairs(ReferenceModel):
     def _chosen(self, found: NDArray[Any], task: Task, *, raw: bool = False) -> NDArray[Any]:
         """Take the label that is the score; `raw` logits have their activation yet to come."""
         if raw:
+            found = found / (task.options.get("temperature") or 1.0)
             name = task.options.get("activation") or ("sigmoid" if found.ndim == 1 else "identity")
             found = _softmax(found) if name == "softmax" else np.asarray(_activation(name)(torch.from_numpy(found)))
         if found.ndim == 1:

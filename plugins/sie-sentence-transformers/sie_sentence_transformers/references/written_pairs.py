@@ -14,6 +14,8 @@ from sie_text.tokenizer import obey_file
 from sie_core.contracts import LoadContext
 
 MATCH, NO_MATCH = "yes", "no"
+SEAM = "{+}"
+"""Where one part of a template ends: the parts are tokenised one by one."""
 
 
 class WrittenPairs:
@@ -39,10 +41,7 @@ class WrittenPairs:
         self._tokenizer = tf.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         obey_file(self._tokenizer)
         self._template, self._instruction, self._limit = template, instruction, limit
-        asked = context.model.profile.loadtime
-        true, false = asked.get("true_token"), asked.get("false_token")
-        names = [MATCH, NO_MATCH] if true is None and false is None else [true or MATCH, *([false] if false else [])]
-        self._tokens = self._tokenizer.convert_tokens_to_ids(names)
+        self._tokens = self._tokenizer.convert_tokens_to_ids(_answers(context))
 
     @torch.inference_mode()
     def logits(self, documents: Sequence[str], query: str) -> NDArray[np.float32]:
@@ -66,12 +65,22 @@ class WrittenPairs:
 
     def _written(self, query: str, document: str, template: str) -> list[int]:
         fields = {"query": query, "instruction": self._instruction}
-        ids = self._ids(template.format(document=document, **fields))
+        ids = self._ids(template, document=document, **fields)
         if self._limit is not None and len(ids) > self._limit:
-            after = self._ids(template.split("{document}")[1].format(**fields))
+            after = self._ids(template.split("{document}")[1], **fields)
             ids = [*ids[: self._limit - len(after)], *after]
         return ids
 
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
-        return ids
+    def _ids(self, template: str, **fields: str) -> list[int]:
+        parts = [part.format(**fields) for part in template.split(SEAM)]
+        return [number for part in parts for number in self._tokenizer.encode(part, add_special_tokens=False)]
+
+
+def _answers(context: LoadContext) -> list[str]:
+    """Name the tokens a language model answers with: the profile's, else those of its config.json, else yes and no."""
+    asked = context.model.profile.loadtime
+    true, false = asked.get("true_token"), asked.get("false_token")
+    if true is None and false is None:
+        named = context.card.config.get("classifier_from_token") if context.card is not None else None
+        return list(named[::-1]) if named else [MATCH, NO_MATCH]
+    return [true or MATCH, *([false] if false else [])]

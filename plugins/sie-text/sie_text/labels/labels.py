@@ -23,6 +23,7 @@ class ScoreChoice:
 
     label: int
     activation: str
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Labels:
         return cls(names, entailment, score, activation or ("Sigmoid" if count == 1 else "Identity"))
 
     def choose(self, task: Task, model: str) -> ScoreChoice:
-        """Read the options `score_label` and `activation`.
+        """Read the options `score_label`, `activation` and `temperature`.
 
         Raises:
             InvalidInput: The label does not exist, no label is the score, or softmax is requested over one label.
@@ -69,7 +70,7 @@ class Labels:
                 "identity, sigmoid.",
                 param="options.activation",
             )
-        return ScoreChoice(label, activation or self.activation)
+        return ScoreChoice(label, activation or self.activation, float(task.options.get("temperature") or 1.0))
 
     def _number(self, name: str, model: str) -> int:
         if name not in self.names:
@@ -84,6 +85,7 @@ def score(logits: NDArray[np.float32], choice: ScoreChoice) -> float:
     """Compute the score of one pair of its logits `[labels]`; NaN if one is no finite number."""
     if not np.isfinite(logits).all():  # a sigmoid would make a score of infinity
         return float("nan")
+    logits = logits / choice.temperature
     if choice.activation == "softmax":
         return float(softmax(logits)[choice.label])
     name = {"identity": "Identity", "sigmoid": "Sigmoid"}.get(choice.activation, choice.activation)

@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from sie_core.contracts import InvalidInput, Item, Task, Truncation
 from sie_text.lengths import Lengths
 from sie_text.pairs.frames import PairFrame, share
 from sie_text.pairs.hypotheses import hypotheses
-from sie_text.pairs.templates import PairTemplate, format_template
+from sie_text.pairs.templates import SEAM, PairTemplate, format_template
 from sie_text.prompts import MOST_ADDED, Prompt, Prompts
 from sie_text.recipe import PairTruncation
 from sie_text.sequences import TokenSequence
@@ -200,23 +202,39 @@ class PairPreparation:
                 "allowed around all together: shorten it or send fewer documents.",
                 param="query.text",
             )
-        for written in self._texts(items, around.wrap, limit=self._lengths.choose(task)):
-            yield self._written_one(written, around.wrap(written.text), around, task)
+        heads, tails = around.prefix.split(SEAM), around.suffix.split(SEAM)
+        beside = replace(around, prefix=heads.pop(), suffix=tails.pop(0))
+        ends = [self._joined(parts) for parts in (heads, tails)]
+        for written in self._texts(items, beside.wrap, limit=self._lengths.choose(task)):
+            yield self._written_one(written, beside, (ends[0], ends[1]), task)
 
-    def _written_one(self, written: _Text, text: str, around: Prompt, task: Task) -> TokenSequence:
-        """Cut a pair that is too long; only its document is cut.
+    def _joined(self, parts: Sequence[str]) -> Ids:
+        """Tokenise parts one by one, and put their tokens together."""
+        found = [each.ids for each in self._tokenize(parts, ["query.text"] * len(parts))]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+    def _written_one(self, written: _Text, beside: Prompt, ends: tuple[Ids, Ids], task: Task) -> TokenSequence:
+        """Put the parts of a pair together, and cut one that is too long; only its document is cut.
+
+        Args:
+            written: The tokens of the part that holds the document.
+            beside: The words around the document in that part.
+            ends: The tokens of the parts before and after it.
+            task: The request.
 
         Raises:
             InvalidInput: It has no token, is too long while truncation is refused, or the words around the document
                 leave no room for it.
         """
-        limit, ids = self._lengths.choose(task), written.ids
+        limit, ids = self._lengths.choose(task), np.concatenate((ends[0], written.ids, ends[1]))
         self.tokenizer.require_tokens(len(ids), written.where, self._model)
         if limit is None or len(ids) <= limit:
             return TokenSequence(ids)
         if task.truncate == "error":
             raise too_long(written.where, self._model, len(ids), limit, PAIR, more=written.shortened)
-        before, after = self.tokenizer.around(text, len(around.prefix), len(around.suffix))
+        text = beside.wrap(written.text)
+        before, after = self.tokenizer.around(text, len(beside.prefix), len(beside.suffix))
+        before, after = before + len(ends[0]), after + len(ends[1])
         if limit <= before + after:
             raise too_long("query.text", self._model, len(ids), limit, PAIR, more=written.shortened, kept=True)
         kept = cut(ids, limit, start=cuts_start(task, self.tokenizer), before=before, after=after)

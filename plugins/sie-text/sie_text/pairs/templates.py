@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from sie_text.prompts import Prompt, parse_template
@@ -19,6 +20,9 @@ QWEN3_RERANKER = (
 QWEN3_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 """Their default instruction, from the same page."""
 
+SEAM = "\N{INVISIBLE SEPARATOR}sie seam\N{INVISIBLE SEPARATOR}"
+"""Stands in a prompt where one part of it ends: the parts are tokenised one by one."""
+
 PairTemplate = Callable[[str, str | None], Prompt]
 """Makes what surrounds the documents of a query and an instruction, None for the template's own."""
 
@@ -26,14 +30,16 @@ PairTemplate = Callable[[str, str | None], Prompt]
 def format_template(template: str, default_instruction: str = "") -> PairTemplate:
     """Make a template from a text with `{query}` and `{document}`, and optionally `{instruction}`.
 
+    `{+}` in it ends a part: the parts are tokenised one by one, as by code that joins token ids.
+
     Raises:
         ValueError: It lacks one of the two, repeats one, or holds another field; the message says so.
     """
-    parsed = parse_template(template, ("query", "document"), optional=("instruction",))
+    parsed = parse_template(template, ("query", "document"), optional=("instruction",), repeatable=("+",))
 
     def fill(query: str, instruction: str | None) -> Prompt:
         values = {"query": query, "instruction": default_instruction if instruction is None else instruction}
-        return Prompt(*parsed.around("document", values))
+        return Prompt(*parsed.around("document", {**values, "+": SEAM}))
 
     return fill
 
@@ -42,15 +48,24 @@ MARK = "\N{INVISIBLE SEPARATOR}sie document\N{INVISIBLE SEPARATOR}"
 """Stands in for the document while a chat template renders; a query may hold it, for the last one counts."""
 
 
-def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "structured", "auto"]) -> PairTemplate:
+def chat_template(
+    tokenizer: TextTokenizer,
+    message_format: Literal["flat", "structured", "auto"],
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+) -> PairTemplate:
     """Make a template from the tokenizer's chat template: a message of the role `query` and one of the role `document`.
 
     As in sentence-transformers, an instruction is a message of the role `system` before them.
 
+    Args:
+        tokenizer: The tokenizer.
+        message_format: Whether the content of a message is a text or a list of parts.
+        arguments: Values for the template, such as `add_generation_prompt`.
+
     Raises:
         NotUnderstoodError: The template does not write both, or changes a document beyond stripping it.
     """
-    renderer = _renderer(tokenizer)
+    renderer, options = _renderer(tokenizer), {**arguments, "tokenize": False}
     structured = message_format == "structured" or (
         message_format == "auto" and any(sign in str(tokenizer.chat_template) for sign in STRUCTURED_SIGNS)
     )
@@ -59,7 +74,7 @@ def chat_template(tokenizer: TextTokenizer, message_format: Literal["flat", "str
         roles = [("query", query), ("document", document)]
         if instruction:
             roles.insert(0, ("system", instruction))
-        text: str = renderer.apply_chat_template([_message(*role, structured) for role in roles], tokenize=False)
+        text: str = renderer.apply_chat_template([_message(*role, structured) for role in roles], **options)
         return text
 
     def fill(query: str, instruction: str | None, strips: bool = False) -> Prompt:

@@ -10,7 +10,7 @@ is refused by name (`NotUnderstoodError`):
 - `read_vision_recipe`: models of images and texts
 """
 
-from sie_text.recipe.encoders.bge_m3 import content_fault
+from sie_text.recipe.encoders.bge_m3 import content_fault, most_bytes
 from sie_text.recipe.encoders.kinds import class_of_type, foreign_class, is_dense_encoder, is_headless
 from sie_text.recipe.encoders.multivector import STANFORD, is_multivector
 from sie_text.recipe.encoders.reading import read_recipe
@@ -87,6 +87,7 @@ __all__ = [
     "is_router",
     "is_sparse_router",
     "misnamed_weights",
+    "most_bytes",
     "of_found_weights",
     "own_class",
     "read_pair_recipe",

@@ -20,6 +20,10 @@ Source = Literal["classifier", "modules", "vocabulary"]
 """A class for sequence classification, Pooling and Dense modules, or the vocabulary of a causal language model."""
 
 _ACTIVATIONS = {name.rsplit(".", 1)[-1]: name for name in ACTIVATIONS}
+CHAT = "chat_template"
+"""The key of `processing_kwargs` with the values for a chat template."""
+RENDERING = frozenset({"tokenize", "truncation", "max_length", "padding", "return_tensors", "chat_template"})
+"""Arguments of the renderer that are no values for the template."""
 _UNNAMED_LABELS = 2  # transformers' own number if a config.json has neither `id2label` nor `num_labels`
 _SHOWN_LABELS = 8
 
@@ -46,6 +50,10 @@ class PairRecipe:
     """
     message_format: Literal["flat", "structured", "auto"] | None = None
     """Format of the two texts for the tokenizer's chat template; None without a chat template."""
+    chat_arguments: tuple[tuple[str, Any], ...] = ()
+    """Values for the chat template, such as `add_generation_prompt`."""
+    answers: tuple[str, ...] = ()
+    """For `vocabulary`: the same two tokens by their text, where the files name them so."""
     single_texts: bool = False
     """Whether nothing in the files says that a logit is the score of a pair, so only a profile's `score_label` can."""
 
@@ -83,7 +91,7 @@ def _plain(card: ModelCard) -> PairRecipe:
     """Read a checkpoint without `modules.json`, as `CrossEncoder` does: by the class it was saved from."""
     saved = card.architectures[0] if card.architectures else ""
     if saved.endswith("ForCausalLM"):
-        return PairRecipe("vocabulary", f"its config.json names {saved}, served as a reranker")
+        return PairRecipe("vocabulary", f"its config.json names {saved}, served as a reranker", answers=_answers(card))
     if saved.endswith("ForSequenceClassification"):
         labels = _labels(card)
         if len(labels) <= 1 or entails(card) or is_cross_encoder(card) or _activation_path(card) is not None:
@@ -102,6 +110,14 @@ def _labels(card: ModelCard) -> list[str]:
     if not isinstance(count, int):
         count = _UNNAMED_LABELS if any(name.endswith(".safetensors") for name in card.files) else 0
     return [f"LABEL_{number}" for number in range(count)]
+
+
+def _answers(card: ModelCard) -> tuple[str, ...]:
+    """Read the tokens a language model answers with: vLLM's `classifier_from_token`, `[no match, match]` or one."""
+    named = card.config.get("classifier_from_token")
+    if isinstance(named, list) and 0 < len(named) <= 2 and all(isinstance(each, str) and each for each in named):
+        return tuple(named[::-1])
+    return ()
 
 
 def _declared(card: ModelCard) -> PairRecipe:
@@ -127,7 +143,8 @@ def _declared(card: ModelCard) -> PairRecipe:
         recipe = replace(recipe, source="modules", pooling=pooling, steps=steps)
     else:
         raise NotUnderstoodError(f"modules.json chains {chain} over a Transformer for {task}")
-    return replace(recipe, transformer=_settings(config), truncation=_truncation(config))
+    settings, truncation = _settings(config), _truncation(config)
+    return replace(recipe, transformer=settings, truncation=truncation, chat_arguments=_chat_arguments(config))
 
 
 def _settings(config: Mapping[str, Any]) -> TransformerSettings:
@@ -138,12 +155,24 @@ def _settings(config: Mapping[str, Any]) -> TransformerSettings:
 
 
 def _text_arguments(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    arguments = dict(config.get("processing_kwargs") or {})
+    arguments = {name: value for name, value in (config.get("processing_kwargs") or {}).items() if name != CHAT}
     text = arguments.pop("text", None) or {}
     unknown = sorted({*arguments, *text} - {"truncation", "max_length", "padding"})
     if unknown:
         raise NotUnderstoodError(f"the Transformer's settings set processing_kwargs {', '.join(unknown)}")
     return cast("Mapping[str, Any]", text)
+
+
+def _chat_arguments(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Read the values for the chat template, all of them plain ones."""
+    arguments = dict((config.get("processing_kwargs") or {}).get(CHAT) or {})
+    # After a text was cut, the words after it stay: that is what this flag of sentence-transformers asks for.
+    if arguments.pop("restore_suffix", True) is not True:
+        raise NotUnderstoodError(f"the Transformer's settings cut the end of a {CHAT}")
+    odd = [name for name, value in arguments.items() if name in RENDERING or not isinstance(value, bool | int | str)]
+    if odd:
+        raise NotUnderstoodError(f"the Transformer's settings set processing_kwargs {CHAT}: {', '.join(sorted(odd))}")
+    return tuple(arguments.items())
 
 
 def _truncation(config: Mapping[str, Any]) -> PairTruncation:

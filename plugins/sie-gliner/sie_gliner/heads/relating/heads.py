@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from sie_core.contracts import ModelLoadError
+from sie_gliner.checkpoint.bases import CONFIG_FILE
 from sie_gliner.checkpoint.config import GlinerConfig
-from sie_gliner.claims import CONFIG_FILE
 from sie_gliner.heads.gathering import Table
 from sie_gliner.heads.layers import mlp
 from sie_gliner.heads.relating.adjacency import ADJACENCIES

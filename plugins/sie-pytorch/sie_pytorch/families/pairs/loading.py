@@ -142,7 +142,7 @@ def _with_tokens(recipe: PairRecipe, tokenizer: TextTokenizer, context: LoadCont
     if true is None and false is None:
         if recipe.tokens:
             return recipe
-        true, false = MATCH, NO_MATCH
+        true, false = (*recipe.answers, None)[:2] if recipe.answers else (MATCH, NO_MATCH)
     words = [word for word in (true or MATCH, false) if word is not None]
     ids = [tokenizer.core.token_to_id(word) for word in words]
     known = tuple(number for number in ids if number is not None)
@@ -158,7 +158,8 @@ def _with_tokens(recipe: PairRecipe, tokenizer: TextTokenizer, context: LoadCont
 def _template(recipe: PairRecipe, card: ModelCard, tokenizer: TextTokenizer) -> tuple[PairTemplate | None, str | None]:
     """Choose the text form of a pair, unless a request has a template: as the files say, or as published."""
     if recipe.message_format is not None:
-        return chat_template(tokenizer, recipe.message_format), "the tokenizer's chat template"
+        arguments = dict(recipe.chat_arguments)
+        return chat_template(tokenizer, recipe.message_format, arguments), "the tokenizer's chat template"
     if recipe.source != "vocabulary" or card.modules:
         return None, None
     if all(role in str(tokenizer.chat_template) for role in ("query", "document")):

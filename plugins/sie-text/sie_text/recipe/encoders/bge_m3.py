@@ -25,6 +25,9 @@ from sie_text.recipe.settings import (
 LAYERS = {"sparse": "sparse_linear", "multivector": "colbert_linear"}
 """The layer of each output: the name of its file, which has the tensors `weight` and `bias`."""
 
+LARGEST_LAYER = 2**26
+"""Bytes of a layer's file; BGE-M3's larger one has two million."""
+
 UNPINNED = (
     "{name}.pt is a Python pickle, which can run code when it is read, and is read only where the model's config pins "
     "it (`pickles`: its size and SHA-256). Where you trust it, pin it, or write it beside as safetensors: "
@@ -88,15 +91,21 @@ def pin_fault(file: Path, pinned: PinnedFile) -> str | None:
     """Describe how a file differs from its pin; None if it matches."""
     try:
         with file.open("rb") as stream:
-            content = stream.read(pinned.size + 1)
+            content = stream.read(most_bytes(pinned) + 1)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return content_fault(content, pinned)
 
 
+def most_bytes(pinned: PinnedFile) -> int:
+    """Return the most bytes that are read of a layer."""
+    return min(pinned.size or LARGEST_LAYER, LARGEST_LAYER)
+
+
 def content_fault(content: bytes, pinned: PinnedFile) -> str | None:
     """Describe how the content of a file differs from its pin; None if it matches."""
-    if len(content) != pinned.size:
-        return f"has {'more than ' if len(content) > pinned.size else ''}{min(len(content), pinned.size)} bytes"
+    most = most_bytes(pinned)
+    if len(content) > most or pinned.size not in (None, len(content)):
+        return f"has {'more than ' if len(content) > most else ''}{min(len(content), most)} bytes"
     found = hashlib.sha256(content).hexdigest()
     return None if found == pinned.sha256 else f"has the SHA-256 {found}"
