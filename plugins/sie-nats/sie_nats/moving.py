@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -22,6 +23,8 @@ MOST_S = 60.0
 """Seconds between two moves at most; the pause doubles while moving does not help."""
 AGAIN_S = 1.0
 """Seconds between two attempts to connect to the same broker."""
+
+log = logging.getLogger("sie_nats")
 
 
 class Connected(Protocol):
@@ -82,6 +85,9 @@ async def _alone_s(connection: Connected, queue: str) -> float | None:
         return 0.0
     except QueueError as error:
         return 0.0 if error.failure == "UNAVAILABLE" else None
+    except Exception:  # without this task nobody would leave a broker that is cut off
+        log.exception("what the broker says of the queue %s cannot be read", queue)
+        return None
     cluster = told.get("cluster") or {}
     if cluster and not cluster.get("leader"):
         return 0.0  # a copy tells what it has

@@ -1,8 +1,8 @@
 """`python -m tests.bench.cluster.load.restarting`: all workers are restarted, one after the other, under 64 clients.
 
-Prints the latencies of the SDK's calls, its retries included: in quiet times, while a worker of another pool is
-restarted, which takes the same CPU and none of the work, and while one of theirs is. They take turns, so that a slow
-drift of the machine weighs on all.
+Prints the latencies of calls of the SDK, its retries included, in quiet times, while a worker of another pool is
+restarted, which takes the same CPU and none of their work, and while one of theirs is. They take turns, so
+that a slow drift of the machine weighs on all.
 """
 
 from __future__ import annotations
