@@ -14,7 +14,7 @@ from tests.soak.brokers.striking import STEPPED_DOWN, Outcome, strike, two_away
 
 CLIENTS = 8
 MOST_SILENT_S = 20.0
-"""Three times the longest of ten on a quiet machine, for two cores that others share."""
+"""The bar of the long form is 15 s; other tests share the cores with this one."""
 AWAY_S = 13.0
 """Gateways know after ten seconds that no broker stores anything."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -17,7 +17,7 @@ MEMBERS = ("sdk/python", ".", "plugins/sie-fake", "plugins/sie-bundle", "plugins
 
 def older() -> str | None:
     """Name the commit of the last release, or one a few commits back; None where there is no history."""
-    if (chosen := os.environ.get("SIE_TESTS_OLD_RELEASE")) is not None:
+    if (chosen := os.environ.get("TESTS_OLD_RELEASE")) is not None:
         return chosen
     for question in (
         ("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^"),

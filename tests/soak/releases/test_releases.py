@@ -27,5 +27,5 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
 
 
 def test_programs_of_two_releases_answer_together_while_they_are_replaced(cluster: Mixed) -> None:
-    """In the order that docs/operate/cluster/operate.md gives; then back, gateways first as well."""
+    """In the order that docs/operate/cluster/operate.md gives."""
     assert replace(cluster, ("sidecar", "worker", "gateway"), "new", CLIENTS).wrong == ()
