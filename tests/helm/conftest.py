@@ -9,7 +9,7 @@ import pytest
 from tests.helm.engine import CHART, Document, Helm, documents, helm_running
 from tests.helm.matrix import every_choice
 
-LONGEST = "a-release-whose-name-is-as-long-as-helm-lets-it-be-fifty3"[:53]
+LONGEST = "a-release-whose-name-is-as-long-as-helm-lets-it-be-so"
 
 
 @pytest.fixture(scope="session")

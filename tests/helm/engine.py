@@ -66,6 +66,17 @@ class Helm:
         """Render the chart: its documents, without NOTES.txt."""
         return documents(self.texts(values, **options))
 
+    def install(self, kubeconfig: str, values: Values) -> list[Document]:
+        """Give what an install of the release `sie` in `search` would make; nothing is made, but `lookup` looks.
+
+        Raises:
+            RefusedError: The values, or the install, are refused.
+        """
+        answer = self._child.ask(what="install", folder=str(CHART), kubeconfig=kubeconfig, values=values)
+        if "error" in answer:
+            raise RefusedError(answer["error"])
+        return documents({"manifest": answer["manifest"]})
+
     def lint(self, values: Values) -> dict[str, Any]:
         """Lint the chart strictly."""
         found: dict[str, Any] = self._child.ask(what="lint", folder=str(CHART), values=values)

@@ -79,6 +79,13 @@ def answer(order: dict[str, Any]) -> Any:
             return {"manifests": render(**order)}
         if what == "lint":
             return helm_python.lint(order["folder"], order["values"], strict=True)
+        if what == "install":
+            with helm_python.Config(
+                kubeconfig_content=order["kubeconfig"], namespace="search", storage_driver="memory"
+            ) as config:
+                return {
+                    "manifest": config.install(order["folder"], "sie", order["values"], dry_run="server")["manifest"]
+                }
         if what == "package":
             return helm_python.package(order["folder"], destination=order["out"])
         if what == "custom":

@@ -11,7 +11,11 @@ from typing import Any
 SECRET = {"secrets": {"existingSecret": "mine"}}
 KEDA = {"autoscaling": {"enabled": True, "prometheus": {"serverAddress": "http://prometheus:9090"}}}
 AXES: dict[str, list[dict[str, Any]]] = {
-    "brokers": [{}, {"nats": {"replicas": 3}}, {"nats": {"enabled": False, "url": "nats://one:4222", **{"users": False}}}],
+    "brokers": [
+        {},
+        {"nats": {"replicas": 3}},
+        {"nats": {"enabled": False, "url": "nats://one:4222", "users": False}},
+    ],
     "users": [{}, {"nats": {"users": False}}],
     "data": [{}, {"nats": {"persistence": {"enabled": False}}}, {"nats": {"persistence": {"storageClass": "fast"}}}],
     "secrets": [{}, SECRET, {"secrets": {"environmentSecret": "bucket"}}],
@@ -29,7 +33,10 @@ AXES: dict[str, list[dict[str, Any]]] = {
     "scaling": [{}, KEDA],
     "monitors": [{}, {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}],
     "policies": [{}, {"networkPolicy": {"enabled": False}}, {"networkPolicy": {"gatewayFrom": [{"podSelector": {}}]}}],
-    "ingress": [{}, {"ingress": {"enabled": True, "host": "sie.example.com", "tlsSecret": "tls", "className": "nginx"}}],
+    "ingress": [
+        {},
+        {"ingress": {"enabled": True, "host": "sie.example.com", "tlsSecret": "tls", "className": "nginx"}},
+    ],
     "gateways": [{}, {"gateway": {"autoscaling": {"enabled": True}}}],
     "backup": [
         {},

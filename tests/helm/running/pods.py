@@ -94,9 +94,7 @@ def addresses(found: list[Document], pods: list[Pod]) -> dict[str, str]:
 
 
 def _target(pod: Pod, name: str) -> int:
-    (port,) = {
-        port["containerPort"] for of in pod.spec["containers"] for port in of["ports"] if port["name"] == name
-    }
+    (port,) = {port["containerPort"] for of in pod.spec["containers"] for port in of["ports"] if port["name"] == name}
     return int(port)
 
 
@@ -109,13 +107,13 @@ def containers_of(pod: Pod, found: list[Document], known: Mapping[str, str], fol
         own = Path(sys.executable).parent / program
         first = str(own) if own.exists() else shutil.which(program) or program
 
-        moved = {name: address for name, address in known.items()} | {path: str(at) for path, at in mounts.items()}
+        moved = dict(known) | {path: str(at) for path, at in mounts.items()}
         names = re.compile(rf"(?<![\w/.-])({'|'.join(map(re.escape, sorted(moved, key=len, reverse=True)))})(?![\w-])")
 
         def here(text: str, names: re.Pattern[str] = names, moved: Mapping[str, str] = moved) -> str:
             return names.sub(lambda match: moved[match[1]], text.replace("//", "// ")).replace("// ", "//")
 
-        for file in {at for at in mounts.values()}:
+        for file in set(mounts.values()):
             for each in file.glob("*.conf"):
                 each.write_text(_with_ports(here(each.read_text()), pod))
         env = {name: here(value) for name, value in _variables(pod, spec, found).items()}

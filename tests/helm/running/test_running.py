@@ -144,7 +144,7 @@ def test_the_autoscalers_series_are_there_from_the_start(cluster: Cluster) -> No
 def test_what_is_killed_comes_back_and_no_answer_is_wrong(cluster: Cluster, vectors: np.ndarray) -> None:
     """One of each kind of container; of an install without sidecars the worker, which takes its own with it."""
     kinds = {name.partition("/")[2]: each for name, each in cluster.containers.items()}
-    for each in (kinds.values() if "worker-sidecar" in kinds else [kinds["worker"]]):
+    for each in kinds.values() if "worker-sidecar" in kinds else [kinds["worker"]]:
         before = each.restarts
         each.process.kill()
         end = time.monotonic() + BACK_S

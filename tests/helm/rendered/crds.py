@@ -16,7 +16,9 @@ def of(required: str, **fields: Any) -> dict[str, Any]:
 
 def resource(api: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     metadata = of("name labels", name=TEXT, labels={"type": "object", "additionalProperties": TEXT})
-    return of("apiVersion kind metadata spec", apiVersion={"const": api}, kind={"const": kind}, metadata=metadata, spec=spec)
+    return of(
+        "apiVersion kind metadata spec", apiVersion={"const": api}, kind={"const": kind}, metadata=metadata, spec=spec
+    )
 
 
 COUNT = {"type": "integer", "minimum": 0}

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm's own engine: it lints, Kubernetes takes it, names fit, and equal values give equal bytes."""
+"""The chart by Helm's own engine: it lints, Kubernetes takes it, names fit, and equal values give equal bytes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from sie_core import __version__
-from tests.helm.crds import CUSTOM
 from tests.helm.engine import CHART, Document, Helm, containers, documents, one, pods
 from tests.helm.matrix import KEDA, every_choice, merged
+from tests.helm.rendered.crds import CUSTOM
 
 pytestmark = pytest.mark.timeout(300)
 VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34")
@@ -156,7 +156,11 @@ def test_equal_values_give_equal_bytes_but_for_what_is_generated(helm: Helm) -> 
 
 def test_a_changed_setting_restarts_what_reads_it_and_nothing_else(helm: Helm) -> None:
     def templates(values: dict[str, Any]) -> dict[str, Any]:
-        return {each["metadata"]["name"]: each["spec"]["template"] for each in helm.render(values) if "template" in each.get("spec", {})}
+        return {
+            each["metadata"]["name"]: each["spec"]["template"]
+            for each in helm.render(values)
+            if "template" in each.get("spec", {})
+        }
 
     def changed(values: dict[str, Any]) -> set[str]:
         before, after = templates({}), templates(values)

@@ -168,4 +168,3 @@ def texts(helm: Helm, values: dict[str, Any]) -> dict[str, str]:
                 shown.pop("auth-token", None)
             found[each["metadata"]["name"]] = f"{shown}"
     return found
-

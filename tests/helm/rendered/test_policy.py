@@ -66,7 +66,10 @@ def test_every_image_has_a_version(rendered: Rendered) -> None:
 def test_no_secret_stands_in_a_config_map_or_in_arguments(helm: Helm) -> None:
     secret = "0123456789-a-secret"
     found = helm.render(
-        {"auth": {"mode": "token", "token": secret, "tokens": [secret * 2]}, "hfToken": {"create": True, "value": secret}}
+        {
+            "auth": {"mode": "token", "token": secret, "tokens": [secret * 2]},
+            "hfToken": {"create": True, "value": secret},
+        }
     )
     secrets = [each for each in found if each["kind"] == "Secret"]
     plain = {b64decode(value).decode() for each in secrets for value in each["data"].values()}
@@ -80,7 +83,11 @@ def test_secrets_come_as_files_of_those_who_need_them(helm: Helm) -> None:
     found = helm.render({"auth": {"mode": "token"}})
     held: dict[str, set[str]] = {}
     for where, pod in pods(found):
-        items = {each["name"]: {item["key"] for item in each["secret"]["items"]} for each in pod["volumes"] if "secret" in each}
+        items = {
+            each["name"]: {item["key"] for item in each["secret"]["items"]}
+            for each in pod["volumes"]
+            if "secret" in each
+        }
         for container in pod["containers"]:
             mounted = [mount["name"] for mount in container["volumeMounts"] if mount["name"] in items]
             held[f"{where}/{container['name']}"] = set().union(*(items[name] for name in mounted))
@@ -89,7 +96,11 @@ def test_secrets_come_as_files_of_those_who_need_them(helm: Helm) -> None:
         "Deployment/sie-config/config": {"nats-config-password", "config-read-token", "admin-token"},
         "StatefulSet/sie-nats/nats": set(),
         "StatefulSet/sie-worker-cpu-default/worker": {"auth-token"},
-        "StatefulSet/sie-worker-cpu-default/worker-sidecar": {"nats-worker-password", "config-read-token", "auth-token"},
+        "StatefulSet/sie-worker-cpu-default/worker-sidecar": {
+            "nats-worker-password",
+            "config-read-token",
+            "auth-token",
+        },
     }
 
 
@@ -170,22 +181,31 @@ def test_selectors_of_services_and_policies_find_their_pods(rendered: Rendered) 
         labels = [
             each["spec"]["template"]["metadata"]["labels"] for each in found if "template" in each.get("spec", {})
         ]
-        enabled = any("component: worker" in str(each) or each["app.kubernetes.io/component"] == "worker" for each in labels)
+        enabled = any(
+            "component: worker" in str(each) or each["app.kubernetes.io/component"] == "worker" for each in labels
+        )
         for each in found:
             selector = each.get("spec", {}).get("selector")
             if each["kind"] in ("Service", "PodDisruptionBudget", "ServiceMonitor"):
                 wanted = selector.get("matchLabels", selector)
                 if wanted["app.kubernetes.io/component"] == "worker" and not enabled:
                     continue
-                ours = labels if each["kind"] != "ServiceMonitor" else [
-                    other["metadata"]["labels"] for other in found if other["kind"] == "Service"
-                ]
+                ours = (
+                    labels
+                    if each["kind"] != "ServiceMonitor"
+                    else [other["metadata"]["labels"] for other in found if other["kind"] == "Service"]
+                )
                 assert any(wanted.items() <= of.items() for of in ours), (each["kind"], each["metadata"]["name"])
 
 
 def test_a_gpu_is_asked_for_where_its_profile_has_one(helm: Helm) -> None:
-    found = helm.render(merged({"workers": {"pools": {"l4": {"enabled": True}, "two": {"machineProfile": "h100", "gpu": 2}}}}))
-    of = {name: one(found, "StatefulSet", f"sie-worker-{name}-default")["spec"]["template"]["spec"] for name in ("cpu", "l4", "two")}
+    found = helm.render(
+        merged({"workers": {"pools": {"l4": {"enabled": True}, "two": {"machineProfile": "h100", "gpu": 2}}}})
+    )
+    of = {
+        name: one(found, "StatefulSet", f"sie-worker-{name}-default")["spec"]["template"]["spec"]
+        for name in ("cpu", "l4", "two")
+    }
     limits = {name: pod["containers"][0]["resources"]["limits"].get("nvidia.com/gpu") for name, pod in of.items()}
     assert limits == {"cpu": None, "l4": 1, "two": 2}
     assert [pod["containers"][0]["image"] for pod in of.values()] == [
