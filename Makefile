@@ -67,7 +67,7 @@ RULES := $(addprefix tests/,$(addprefix docs/,test_generated.py test_architectur
 # Honest clients' waits are measured, and images built: one by one. All else runs two at a time, a file each, long ones first.
 # The engine's tests look at threads and memory of their whole process: none of others' runs in it.
 ALONE := tests/soak/attacks tests/images/built
-LONG := $(addprefix tests/,verification soak cluster clients pytorch plugins gliner cpu packaging text fuzz nats objectstore \
+LONG := $(addprefix tests/,verification soak cluster helm clients pytorch plugins gliner cpu packaging text fuzz nats objectstore \
   server bench config_service)
 OTHERS := $(filter-out $(LONG) $(RULES) tests/engine tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.clients.conftest import CLIENTS, PACKAGES, client_environment, javascript_environment
 from tests.gliner.library import build
+from tests.helm.engine import helm_environment
 from tests.text.environments import TRANSFORMERS, text_environment
 
 
@@ -21,6 +22,7 @@ def builders() -> Iterator[Callable[[], object]]:
     yield from (partial(client_environment, name) for name in CLIENTS)
     yield from (partial(javascript_environment, name) for name in PACKAGES)
     yield from (partial(text_environment, name) for name in TRANSFORMERS)
+    yield helm_environment
 
 
 if __name__ == "__main__":

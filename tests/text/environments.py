@@ -1,4 +1,4 @@
-"""Environments without torch, with transformers 4, 5 and none, built once below the repository."""
+"""Environments without torch, with transformers 4, 5 and none, and others of tests, built once below the repository."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ TRANSFORMERS = {"none": (), "4": ("transformers==4.57.6",), "5": ("transformers=
 
 
 def text_environment(name: str) -> Path:
-    """Build an environment once below the repository; a registry that cannot be reached is a skip that says so."""
-    folder, needs = HOME / f"text-{name}", (*BASE, *TRANSFORMERS[name])
+    """Build that with a transformers of this name."""
+    return built_environment(f"text-{name}", (*BASE, *TRANSFORMERS[name]))
+
+
+def built_environment(name: str, needs: tuple[str, ...]) -> Path:
+    """Build an environment once below the repository and return its Python.
+
+    A registry that cannot be reached is a skip that says so.
+    """
+    folder = HOME / name
     stamp, digest = folder / ".requirements", hashlib.sha256(repr(needs).encode()).hexdigest()
     HOME.mkdir(exist_ok=True)
-    with FileLock(HOME / f"text-{name}.lock"):
+    with FileLock(HOME / f"{name}.lock"):
         if not stamp.exists() or stamp.read_text() != digest:
             shutil.rmtree(folder, ignore_errors=True)
             run = [[sys.executable, "-m", "venv", "--without-pip", str(folder)]]
@@ -31,6 +39,6 @@ def text_environment(name: str) -> Path:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=500)
                 if done.returncode:
                     last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
-                    pytest.skip(f"the environment text-{name} cannot be built: {last}")
+                    pytest.skip(f"the environment {name} cannot be built: {last}")
             stamp.write_text(digest)
     return folder / "bin/python"

