@@ -37,10 +37,10 @@ MANY = {"output_types": ("multivector",)}
 Checkpoint = Callable[[str], Path]
 
 
-def check(encoder: Any, model: Any, **arguments: Any) -> None:
+def check(encoder: Any, model: Any, bound: float = BOUND, **arguments: Any) -> None:
     for input_type in TYPES:
         expected = encode(model, TEXTS, input_type, **arguments)
-        assert furthest(ask(encoder, TEXTS, input_type=input_type, **MANY), expected) <= BOUND
+        assert furthest(ask(encoder, TEXTS, input_type=input_type, **MANY), expected) <= bound
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -49,7 +49,8 @@ def test_every_architecture_gives_the_reference_s_vectors(name: str, checkpoint:
     model = save_colbert(checkpoint(name), tmp_path, expansion=EXPANSION if fills else None)
     encoder = serve(tmp_path)
     assert (encoder.facts.outputs, encoder.facts.dims) == (("multivector",), {"multivector": DIMS})
-    check(encoder, model, batch_size=1 if name == "convbert" else 16)
+    # T5 does not scale its scores, so that they round more coarsely.
+    check(encoder, model, 2 * BOUND if name == "t5" else BOUND, batch_size=1 if name == "convbert" else 16)
 
 
 @pytest.mark.parametrize(

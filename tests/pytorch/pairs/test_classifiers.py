@@ -41,7 +41,7 @@ GATHERED = {
     "llama": "encoder-loop",
     "phi3": "encoder-loop",
     "gemma3": "encoder-loop",
-    "mpnet": "padded",
+    "mpnet": "encoder-loop",
     "deberta": "padded",
     "deberta-v2": "deberta",
     "rembert": "padded",
