@@ -137,7 +137,7 @@ def test_the_kit_finds_it_conforming(variables: dict[str, str], folder: Path, tm
     )
     done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"], tmp_path, variables)
     assert done.returncode == 0, done.stdout
-    assert int(done.stdout.split(" passed")[0].split()[-1]) > 12
+    assert int(done.stdout.split(" passed")[0].split()[-1]) >= 12
 
 
 def test_without_the_distribution_nobody_knows_it(variables: dict[str, str], tmp_path: Path) -> None:
