@@ -25,7 +25,7 @@ CONSUMER = work_consumer("_default", SUBJECT, 5.0, 20)
 API = "$JS.API."
 QUEUE, DEAD, OTHER = "sie-work-_default", "sie-dlq-_default", "sie-work-gpu"
 WORKERS_OWN = (f"$JS.ACK.{QUEUE}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{QUEUE}.c", f"{API}CONSUMER.CREATE.{QUEUE}.c.x")
-GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.cancel._default", "sie.gateways._default",
+GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.waiting._default", "sie.cancel._default", "sie.gateways._default",
                 "sie.dlq._default.org__model", "sie.health-wanted", f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
 FOREIGN_TO_WORKERS = tuple(each for each in GATEWAYS_OWN if each != "sie.health-wanted")
 OPERATORS = (f"$JS.ACK.{DEAD}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{DEAD}.c", f"{API}CONSUMER.CREATE.{DEAD}.c.x")
@@ -57,6 +57,7 @@ MAY = {
             "sie.health-wanted",
             "_INBOX.worker.w1.>",
             "sie.needed._default",
+            "sie.waiting._default",
             "sie.cancel._default",
             "sie.gateways._default",
             "sie.config.models.default",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from random import Random
 
-from sie_cluster.fleet.placement.peers import ASKED_BEATS, GONE_BEATS, Peer
+from sie_cluster.fleet.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
 from sie_cluster.fleet.placement.placement import Placement
 from sie_cluster.fleet.placement.waiting import Behind, Seen
 from sie_cluster.gateway.capacity.admission import MOST_WAIT_S
@@ -17,6 +17,7 @@ from sie_cluster.queue.subjects import work_subject
 
 BEAT_S, STEP_S, LOOK_S = 5.0, 1.0, 2.0
 MOST_LORAS = 10
+STALE_BEATS = 3
 NEWS_S = 0.1
 SIZE = 100
 """Bytes of a model."""
@@ -53,6 +54,9 @@ class Worker:
     heard: dict[str, tuple[float, WorkerReport]] = field(default_factory=dict)
     told: object = None
     beat_at: float = 0.0
+    seen: dict[str, int] = field(default_factory=dict)
+    """What had been answered of each key at the last look."""
+    still: frozenset[str] = frozenset()
 
     @property
     def behind(self) -> tuple[str, ...]:
@@ -73,9 +77,9 @@ class Worker:
         )  # fmt: skip
 
     def peers(self, now: float) -> list[Peer]:
-        fresh = {name: report for name, (at, report) in self.heard.items() if now - at <= GONE_BEATS * BEAT_S}
-        fresh[self.name] = self.report(now)
-        return list(map(Peer, fresh.values()))
+        fresh = {name: each for name, each in self.heard.items() if now - each[0] <= STALE_BEATS * BEAT_S}
+        fresh[self.name] = now, self.report(now)
+        return [Peer(report, now - at > QUIET_BEATS * BEAT_S) for at, report in fresh.values()]
 
 
 @dataclass
@@ -106,6 +110,7 @@ class World:
     bare_s: dict[str, float] = field(default_factory=dict)
     """How long each key has had nobody who pulls."""
     longest_bare_s: float = 0.0
+    answered: dict[str, int] = field(default_factory=dict)
     _mail: list[tuple[float, int, str, WorkerReport]] = field(default_factory=list)
     _counter: int = 0
 
@@ -164,7 +169,7 @@ class World:
             if to in self.workers:
                 self.workers[to].heard[report.worker] = at, report
         for worker in self.workers.values():
-            decision = worker.placement.decide(self.now, list(self.demand), worker.peers(self.now))
+            decision = worker.placement.decide(self.now, list(self.demand), worker.peers(self.now), worker.still)
             worker.pulled = decision.pulls
             for wish in decision.loads:
                 self._load(worker, wish.model)
@@ -196,6 +201,7 @@ class World:
         self.waiting[key] -= count
         worker.delivered[key] += count
         worker.held[self.demand[key]] += count
+        self.answered[key] = self.answered.get(key, 0) + 1
 
     def _load(self, worker: Worker, model: str) -> None:
         if model in worker.models:
@@ -217,6 +223,9 @@ class World:
 
     def _look(self, worker: Worker) -> None:
         if round(self.now / STEP_S) % round(LOOK_S / STEP_S) == 0:
+            answered = {key: self.answered.get(key, 0) for key in self.demand}
+            worker.still = frozenset(key for key, count in answered.items() if worker.seen.get(key) == count)
+            worker.seen = answered
             peers = worker.peers(self.now)
             seen = {
                 key: Seen(  # who was given nothing has credit left: nothing waits

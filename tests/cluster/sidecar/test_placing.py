@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sie_cluster.fleet.health.workers import Workers
-from sie_cluster.fleet.placement.peers import GONE_BEATS
+from sie_cluster.fleet.placement.peers import QUIET_BEATS
 from sie_cluster.messages.health import ModelReport, WorkerReport, encode_beat
 from sie_cluster.queue.subjects import health_subject, work_subject
 from sie_cluster.settings import ClusterSettings
@@ -56,16 +56,17 @@ def test_what_waits_is_shared_by_all_who_pull_it() -> None:
     assert not behind(6, 50)
 
 
-def test_a_worker_that_fell_silent_loses_its_keys_unless_the_broker_was_away() -> None:
+def test_a_worker_that_fell_silent_loses_keys_whose_work_waits_unless_the_broker_was_away() -> None:
     clock = Clock()
     idle = replace(OWN, pulled=frozenset(), models={})
     deciding, workers = placing(idle, clock)
     hear(workers, replace(OWN, worker="w2", beat_s=5.0))
-    clock.now = GONE_BEATS * 5.0
-    assert deciding.decide([WORK]) == frozenset()
+    clock.now = QUIET_BEATS * 5.0
+    assert deciding.decide([WORK], [WORK]) == frozenset()
     for _ in range(5):
         clock.now += 10.0
         deciding.away()
+    assert deciding.decide([WORK], [WORK]) == frozenset()
+    clock.now += QUIET_BEATS * 5.0 + 1.0
     assert deciding.decide([WORK]) == frozenset()
-    clock.now += GONE_BEATS * 5.0 + 1.0
-    assert deciding.decide([WORK]) == {WORK}
+    assert deciding.decide([WORK], [WORK]) == {WORK}

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from sie_cluster.in_process_queue import in_process_transports
-from sie_cluster.queue.subjects import needed_subject, work_queue, work_subject
+from sie_cluster.queue.subjects import needed_subject, waiting_subject, work_queue, work_subject
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.queue import credit as credits_
 from sie_cluster.sidecar.queue import pulling
@@ -41,9 +41,7 @@ async def test_a_model_beyond_the_most_is_pulled_and_the_one_asked_for_longest_a
             await transport.publish(Work(subjects[number], f"{number}", b""), lambda _: None)
         deliveries = [await came.get() for _ in range(2)]
         assert {delivery.subject for delivery in deliveries} == {subjects[0], subjects[2]}
-        await transport.send(
-            needed_subject(settings.pool), subjects[1].encode()
-        )  # its gateway tells again that it waits
+        await transport.send(waiting_subject(settings.pool), subjects[1].encode())
         assert (await came.get()).subject == subjects[1]
     await transport.close()
 

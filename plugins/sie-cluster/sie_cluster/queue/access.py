@@ -16,6 +16,7 @@ from sie_cluster.queue.subjects import (
     gateways_subject,
     health_subject,
     needed_subject,
+    waiting_subject,
     work_queue,
 )
 from sie_core.contracts import Access, QueueSettings
@@ -34,7 +35,7 @@ def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
         pools: The queue pools.
         name: Of the gateway; None for a user that all gateways share, who may read one another's inboxes.
     """
-    told = (needed_subject, cancel_subject, gateways_subject)
+    told = (needed_subject, waiting_subject, cancel_subject, gateways_subject)
     return Access(
         user_name(GATEWAY, name),
         sends=(*(subject(pool) for subject in told for pool in pools), HEALTH_WANTED),
@@ -57,6 +58,7 @@ def worker_access(pool: str, name: str | None = None) -> Access:
         sends=(EVERY_HEALTH if name is None else health_subject(name), HEALTH_WANTED),
         hears=(
             needed_subject(pool),
+            waiting_subject(pool),
             cancel_subject(pool),
             gateways_subject(pool),
             EVERY_HEALTH,

@@ -131,6 +131,11 @@ def needed_subject(pool: str) -> str:
     return subject("sie", "needed", pool)
 
 
+def waiting_subject(pool: str) -> str:
+    """Name the broadcast of gateways that work of a pool waits unanswered; its payload is the subject of the work."""
+    return subject("sie", "waiting", pool)
+
+
 def cancel_subject(pool: str) -> str:
     """Name the broadcast of gateways that nobody waits for a request any more; its payload is the request's reply."""
     return subject("sie", "cancel", pool)

@@ -10,9 +10,9 @@ from sie_cluster.fleet.placement.keys import NO_LORA, Key, token
 from sie_cluster.messages.health import ModelReport, WorkerReport
 
 HAD = frozenset({"loaded", "loading"})
-ASKED_BEATS, GONE_BEATS = 1.1, 1.5
-"""A worker that is not heard for so many heartbeats is asked for one, again and again; and where it does not answer,
-its keys go to others."""
+ASKED_BEATS, QUIET_BEATS = 1.1, 1.5
+"""A worker that is not heard for so many heartbeats is asked for one; and where it does not answer it may be gone: it
+counts only for keys whose work goes on."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Peer:
     """One worker."""
 
     report: WorkerReport
+    quiet: bool = False
+    """Whether a heartbeat of it is overdue."""
 
     @property
     def name(self) -> str:

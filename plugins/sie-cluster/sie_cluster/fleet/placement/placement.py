@@ -56,13 +56,14 @@ class Placement:
         self._sizes: dict[str, int] = {}
         """The bytes of models, by token, those told last last; also of models that are loaded nowhere just now."""
 
-    def decide(self, now: float, wanted: Iterable[str], peers: Sequence[Peer]) -> Decision:
+    def decide(self, now: float, wanted: Iterable[str], peers: Sequence[Peer], still: Collection[str] = ()) -> Decision:
         """Say what this worker does.
 
         Args:
             now: Seconds.
             wanted: The keys that have work, the ones asked for first before the others.
             peers: The workers that are heard, this one included.
+            still: Of the keys those whose work does not move.
         """
         self._forget(now)
         self._learn_sizes(peers)
@@ -75,7 +76,8 @@ class Placement:
         loads: dict[Wish, None] = {}
         left: list[tuple[Key, list[Peer]]] = []
         for key in filter(None, map(key_of, wanted)):
-            able = alive = [peer for peer in peers if peer.may_pull(key)]
+            able = [peer for peer in peers if peer.may_pull(key)]
+            alive = [peer for peer in able if not (peer.quiet and key.subject in still)]
             fewer = [peer for peer in alive if (peer.name, key.subject) not in too_many]
             if any(peer.has(key) or choice.has_room(key, peer) for peer in fewer):
                 alive = fewer
@@ -159,7 +161,7 @@ class Placement:
 
 
 def _may_copy(key: Key, peer: Peer) -> bool:
-    return not (peer.has(key) or peer.failed(key))
+    return not (peer.quiet or peer.has(key) or peer.failed(key))
 
 
 def _too_many(peer: Peer, most_loras: int) -> Iterator[tuple[str, str]]:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from sie_cluster.messages.frames import encode
-from sie_cluster.queue.subjects import HEALTH_WANTED, gateways_subject, needed_subject
+from sie_cluster.queue.subjects import HEALTH_WANTED, gateways_subject, needed_subject, waiting_subject
 from sie_core.contracts import QueueError, QueueTransport
 
 NEEDED_S = 30.0
 """How often workers are told at most that a model is asked for."""
 AGAIN_S = 5.0
-"""How often at most, while work of it waits in the queue: who missed it, or begins, hears it by then."""
+"""How often at most that work of it waits in the queue: who missed the other, or begins, hears it by then."""
 
 LEAST_TOLD = 1024
 """Subjects that are remembered before old ones are looked for."""
@@ -34,6 +34,8 @@ class Telling:
         self._told: dict[str, float] = {}
         """When each subject was last told of."""
         self._prune_at = LEAST_TOLD
+        self._waits: dict[str, float] = {}
+        """When it was last told that work of each subject waits."""
         self.inbox = ""
         """Where results come."""
 
@@ -41,10 +43,10 @@ class Telling:
         """Tell everything anew once it is asked for."""
         self._told.clear()
 
-    async def needed(self, pool: str, subject: str, every_s: float = NEEDED_S) -> None:
-        """Have workers of a pool pull the work of a subject, where they were not told within `every_s`."""
+    async def needed(self, pool: str, subject: str) -> None:
+        """Have workers of a pool pull the work of a subject, where they were not told lately."""
         now = time.monotonic()
-        if now - self._told.get(subject, -NEEDED_S) < every_s:
+        if now - self._told.get(subject, -NEEDED_S) < NEEDED_S:
             return
         if len(self._told) >= self._prune_at:
             self._told = {each: at for each, at in self._told.items() if now - at < NEEDED_S}
@@ -56,8 +58,13 @@ class Telling:
             self._told.pop(subject, None)
 
     async def waits(self, pool: str, subject: str) -> None:
-        """Tell them again, as work of a subject waits in the queue."""
-        await self.needed(pool, subject, AGAIN_S)
+        """Tell them that work of a subject waits, where they were not told lately: whoever pulls it may be gone."""
+        now = time.monotonic()
+        self._waits = {each: at for each, at in self._waits.items() if now - at < AGAIN_S}
+        if subject not in self._waits:
+            self._waits[subject] = now
+            with suppress(QueueError):
+                await self._transport().send(waiting_subject(pool), subject.encode())
 
     async def beat(self) -> None:
         """Tell workers again and again that this gateway waits for its results, until cancelled."""

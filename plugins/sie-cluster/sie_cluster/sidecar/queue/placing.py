@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from sie_cluster.fleet.health.workers import Worker, Workers
 from sie_cluster.fleet.placement.keys import key_of
-from sie_cluster.fleet.placement.peers import ASKED_BEATS, GONE_BEATS, Peer
+from sie_cluster.fleet.placement.peers import ASKED_BEATS, QUIET_BEATS, Peer
 from sie_cluster.fleet.placement.placement import Placement
 from sie_cluster.fleet.placement.waiting import Behind, Seen
 from sie_cluster.messages.health import WorkerReport
@@ -59,9 +59,9 @@ class Placing:
         """The keys whose work waits longer than a load takes."""
         return self._behind.keys
 
-    def decide(self, wanted: Iterable[str]) -> frozenset[str]:
+    def decide(self, wanted: Iterable[str], still: Collection[str] = ()) -> frozenset[str]:
         """Say which keys are pulled now, by subject; see `Placement.decide`."""
-        decision = self._placement.decide(self._clock(), wanted, self._peers())
+        decision = self._placement.decide(self._clock(), wanted, self._peers(), still)
         for wish in decision.loads:
             self._load(wish)
         return decision.pulls
@@ -92,7 +92,7 @@ class Placing:
     def _peers(self) -> list[Peer]:
         own = self._own()
         others = (each for each in self._workers if each.report.worker != own.worker)
-        return [Peer(own), *(Peer(each.report) for each in others if self._beats(each) <= GONE_BEATS)]
+        return [Peer(own), *(Peer(each.report, self._beats(each) > QUIET_BEATS) for each in others)]
 
     def _beats(self, worker: Worker) -> float:
         return (self._clock() - worker.heard) / worker.report.beat_s

@@ -15,6 +15,7 @@ from sie_cluster.queue.subjects import (
     KEY_IDLE_S,
     MOST_SUBJECT,
     needed_subject,
+    waiting_subject,
     work_consumer,
     work_queue,
 )
@@ -26,6 +27,8 @@ from sie_core.contracts import Delivery, Message, Pull, QueueError, QueueTranspo
 
 LOOK_S = 2.0
 """Between two looks at what came, and at workers that fell silent."""
+STILL_S = 8.0
+"""For how long work is taken to wait that a gateway said so of; it says so every five seconds."""
 MOST_KEYS = 1000
 """That are placed; those asked for last."""
 DECIDING_SHARE = 0.2
@@ -61,6 +64,8 @@ class Pulls:
         self._place_of_all = token(settings.pool), token(settings.bundle)
         self._wanted: dict[str, float] = {}
         """When each key was last asked for, the one asked for longest ago first."""
+        self._still: dict[str, float] = {}
+        """When each key was last said to wait, lately."""
         self._pulls: dict[str, Pull] = {}
         self._opening: set[str] = set()
         self._came: dict[str, Came] = {}
@@ -76,6 +81,7 @@ class Pulls:
         """Listen for what is asked for, once the queue is there: a worker's user may not make it."""
         await ensure_queue(self._transport, self._queue)
         await self._transport.subscribe(needed_subject(self._settings.pool), self._needed)
+        await self._transport.subscribe(waiting_subject(self._settings.pool), self._waits)
 
     async def look(self) -> None:
         """Look again and again, until cancelled."""
@@ -120,7 +126,7 @@ class Pulls:
         if not self._taking:
             return
         began = asyncio.get_running_loop().time()
-        before, self.pulled = self.pulled, self._placing.decide(tuple(self._wanted))
+        before, self.pulled = self.pulled, self._placing.decide(tuple(self._wanted), self._still.keys())
         now = asyncio.get_running_loop().time()
         self._may_place_at = now + (now - began) / DECIDING_SHARE
         for work in self._pulls.keys() - self.pulled:
@@ -136,6 +142,7 @@ class Pulls:
         now, behind = time.monotonic(), self._placing.behind
         for work in [work for work, at in self._wanted.items() if now - at > KEY_IDLE_S]:
             del self._wanted[work]
+        self._still = {work: at for work, at in self._still.items() if now - at < STILL_S}
         self._placing.look({work: self._came_of(work, pull, now) for work, pull in self._pulls.items()})
         self.place_soon()
         if behind != self._placing.behind:
@@ -163,6 +170,12 @@ class Pulls:
             del self._wanted[next(iter(self._wanted))]
         if is_new:
             self.place_soon()
+
+    def _waits(self, message: Message) -> None:
+        """Have a key placed whose work waits: who pulls it may be gone."""
+        self._needed(message)
+        if (work := message.payload.decode("utf-8", "replace")) in self._wanted:
+            self._still[work] = time.monotonic()
 
     async def _pull(self, work: str) -> None:
         settings = self._settings
