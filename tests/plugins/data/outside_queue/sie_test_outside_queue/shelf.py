@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+import secrets
 import time
 
 from sie_core.contracts import QueueError
@@ -135,9 +136,10 @@ class Store:
 class Diary:
     """A journal: number and payload of each key."""
 
-    def __init__(self):
+    def __init__(self, first):
         self.pages = {}
-        self.last = 0
+        self.last = first - 1
+        self.made = secrets.token_hex(8)
 
     def write(self, key, payload):
         """Write and return the number."""

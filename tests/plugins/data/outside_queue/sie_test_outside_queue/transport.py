@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import Counter
 
-from sie_core.contracts import Entry, Message, QueueError, Record
+from sie_core.contracts import Entry, Message, QueueError, Reading, Record
 from sie_test_outside_queue.shelf import Broker, Diary, Shelf, Store, matches
 
 BROKERS: dict[str, Broker] = {}
@@ -106,7 +106,8 @@ class ShelfJournal:
 
     async def read(self, after=0):
         pages = sorted((number, key, payload) for key, (number, payload) in self._diary.pages.items())
-        return tuple(Record(key, payload, number) for number, key, payload in pages if number > after)
+        records = tuple(Record(key, payload, number) for number, key, payload in pages if number > after)
+        return Reading(self._diary.last, records, self._diary.made)
 
 
 class ShelfKeyValue:
@@ -235,11 +236,11 @@ class ShelfTransport:
             raise QueueError("NOT_FOUND", f"There is no store {name}.")
         return ShelfKeyValue(self._broker.stores.setdefault(name, Store()))
 
-    async def journal(self, name, *, make=True):
+    async def journal(self, name, *, make=True, first=1):
         self._there()
         if not make and name not in self._broker.diaries:
             raise QueueError("NOT_FOUND", f"There is no journal {name}.")
-        return ShelfJournal(self._broker.diaries.setdefault(name, Diary()))
+        return ShelfJournal(self._broker.diaries.setdefault(name, Diary(first)))
 
     def _listen(self, subject, patterns, take):
         self._there()
