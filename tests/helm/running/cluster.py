@@ -1,4 +1,4 @@
-"""Runs the processes of rendered manifests as a kubelet would: probes say when a container is ready or restarted."""
+"""Runs the processes of rendered manifests: probes say when each is ready, and one that ends is started again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Running:
             return False
 
     def end(self) -> int:
-        """End it as a kubelet does: preStop, SIGTERM, and after the grace SIGKILL; return its status."""
+        """End it by SIGTERM, and after its pod's grace by SIGKILL; return its status. Nobody waits for `preStop`."""
         self._ending = True
         self.process.send_signal(signal.SIGTERM)
         try:

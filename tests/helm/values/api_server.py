@@ -1,4 +1,4 @@
-"""A Kubernetes API that knows kinds and Secrets and nothing else: enough for Helm to look one up before it installs."""
+"""A Kubernetes API that knows kinds, Secrets and brokers alone: enough for Helm to look before it installs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OF_RELEASE = {"meta.helm.sh/release-name": "sie", "meta.helm.sh/release-namespac
 """What Helm writes on what it makes, and takes over by."""
 
 
-def answer(path: str, secrets: Mapping[str, Mapping[str, str]]) -> tuple[int, dict[str, Any]]:
-    """Answer a GET; `secrets` are the data of those that exist, by name."""
+def answer(path: str, secrets: Mapping[str, Mapping[str, str]], brokers: int) -> tuple[int, dict[str, Any]]:
+    """Answer a GET; `secrets` are the data of those that exist, by name, `brokers` the number that run."""
     at = path.partition("?")[0].strip("/")
     if at == "version":
         return 200, {"major": "1", "minor": "34", "gitVersion": "v1.34.0"}
@@ -50,16 +50,24 @@ def answer(path: str, secrets: Mapping[str, Mapping[str, str]]) -> tuple[int, di
     if kind.endswith("/secrets") and name in secrets:
         metadata = {"name": name, "namespace": "search", "labels": OF_HELM, "annotations": OF_RELEASE}
         return 200, {"kind": "Secret", "apiVersion": "v1", "metadata": metadata, "data": dict(secrets[name])}
+    if kind.endswith("/statefulsets") and name == "sie-nats" and brokers:
+        metadata = {"name": name, "namespace": "search", "labels": OF_HELM, "annotations": OF_RELEASE}
+        return 200, {
+            "kind": "StatefulSet",
+            "apiVersion": "apps/v1",
+            "metadata": metadata,
+            "spec": {"replicas": brokers},
+        }
     return 404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
 
 
 @contextmanager
-def api_server(secrets: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def api_server(secrets: Mapping[str, Mapping[str, str]], brokers: int = 0) -> Iterator[str]:
     """Serve it; yield a kubeconfig."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            code, body = answer(self.path, secrets)
+            code, body = answer(self.path, secrets, brokers)
             text = json.dumps(body).encode()
             if self.path.startswith("/openapi/v2"):  # no schema at all, in the binary form that is asked for
                 code, text = 200, b""

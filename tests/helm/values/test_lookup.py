@@ -1,4 +1,4 @@
-"""Generated tokens and passwords are kept: Helm finds them in the cluster, and makes those alone that are not there."""
+"""What Helm finds in the cluster: generated secrets are kept, and brokers do not lose what nobody has a copy of."""
 
 from __future__ import annotations
 
@@ -54,3 +54,17 @@ def test_a_secret_of_the_operators_is_left_alone(helm: Helm) -> None:
 def test_custom_resources_without_their_definitions_stop_the_install(helm: Helm) -> None:
     with api_server({}) as kubeconfig, pytest.raises(RefusedError, match="ServiceMonitor"):
         helm.install(kubeconfig, {"serviceMonitor": {"enabled": True}})
+
+
+BUCKET = {"config": {"configStore": {"url": "s3://bucket/configs"}}}
+
+
+@pytest.mark.parametrize(("running", "wanted"), [(1, 3), (3, 1)])
+def test_brokers_are_not_joined_or_parted_without_a_backup_of_the_configs(
+    running: int, wanted: int, helm: Helm
+) -> None:
+    with api_server(THERE, brokers=running) as kubeconfig:
+        assert helm.install(kubeconfig, {"nats": {"replicas": running}})
+        assert helm.install(kubeconfig, {"nats": {"replicas": wanted}, **BUCKET})
+        with pytest.raises(RefusedError, match=rf"nats.replicas: {running} brokers run, and with {wanted} they lose"):
+            helm.install(kubeconfig, {"nats": {"replicas": wanted}})
