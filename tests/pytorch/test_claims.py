@@ -200,7 +200,7 @@ REASONS: dict[str, tuple[ModelCard, str]] = {
         plain("longformer", "LongformerForTokenClassification"),
         "no token classifier of the type longformer is served",
     ),
-    "a language model": (plain("qwen3", "Qwen3ForCausalLM"), "`adapter_path: pytorch-pairs`"),
+    "a language model": (plain("qwen3", "Qwen3ForCausalLM"), "adapter_path: pytorch-pairs"),
     "GLiClass": (card(config=config_of("GLiClass", "GLiClassModel")), "classifies a text by all labels in one pass"),
     "pictures alone": (card(config=config_of("dinov2", "Dinov2Model", patch_size=14)), "it reads pictures"),
     "pictures and texts": (card(config=config_of("metaclip_2", "MetaClip2Model", vision_config={"a": 1})), "pictures"),

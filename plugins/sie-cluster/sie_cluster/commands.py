@@ -14,7 +14,7 @@ COMMANDS: Final = (
     ),
     Command(
         "config",
-        "Run the config service, the one writer of a cluster's model configs.",
+        "Run the config service, which writes a cluster's model configs, or restore what it wrote.",
         "sie_cluster.cli.config:command",
     ),
     Command("gateway", "Serve the HTTP API over a queue; workers run the models.", "sie_cluster.cli.gateway:command"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from sie_flash.plugin import sie_runners as kernel_runners
 from sie_pytorch.forward.specs import RUNNERS
+from sie_text.architectures import find_architecture
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Device
@@ -84,9 +85,11 @@ def measure_passes(shape: Shape, plan: Plan, scratch: Path) -> Iterator[Found]:
     folder = write_model(shape, scratch / "model", plan.dtype)
     found = Found(shape.name, flops_a_token=passes.product_flops(folder))
     model_type = read_card(folder).config["model_type"]
+    record = find_architecture(model_type)
+    needs = None if record is None or record.layers is None else record.layers.needs
     ids = _ids(folder, plan)
     for spec in sorted([*kernel_runners(), *RUNNERS], key=lambda spec: -spec.priority):
-        if spec.serves(model_type, plan.device.kind) and spec.name != "padded":
+        if spec.serves(model_type, plan.device.kind, needs=needs) and spec.name != "padded":
             info, prepare = passes.packed_pass(folder, plan.device, plan.precision, [spec])
             if info.name == spec.name:
                 _time_passes(found, info.name, prepare, ids, plan)

@@ -12,7 +12,7 @@ from sie_bundle.bundles.registry import Registry, make_registry, registry_of_one
 from sie_cluster.gateway.capacity.profiles import Profiles
 from sie_cluster.gateway.routing import Router
 from sie_cluster.in_process_queue import in_process_transports
-from sie_cluster.queue.subjects import needed_subject, work_queue, work_subject
+from sie_cluster.queue.subjects import needed_subject, waiting_subject, work_queue, work_subject
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.queue.pulling import Pulls
 
@@ -120,6 +120,8 @@ async def test_a_sidecar_pulls_the_work_of_its_own_bundle_alone_also_when_it_sta
         for each in pulls.values():
             await each.open()
             each.take()
+        for subject in subjects.values():  # as gateways tell of work that waits
+            await transport.send(waiting_subject("_default"), subject.encode())
         assert (await came["default"].get(), await came["gliner"].get()) == ("waits 0", "waits 1")
         for subject in subjects.values():
             await transport.send(needed_subject("_default"), subject.encode())

@@ -49,7 +49,7 @@ def test_a_type_that_is_another_with_a_name_of_its_own_is_served_as_fast(
 def test_its_heads_are_those_of_the_type_it_is_like(tmp_path: Path) -> None:
     masked = renamed(write_checkpoint("bert", tmp_path / "masked", loader=tf.AutoModelForMaskedLM))
     head = load_masked_language_head(masked, torch.float32, torch.device("cpu"), ACME)
-    assert head.vocabulary == 400
+    assert head.dims == 400
     labelled = renamed(write_checkpoint("bert", tmp_path / "labelled", loader=tf.AutoModelForSequenceClassification))
     assert load_classifier(labelled, ACME).labels == 2
     with pytest.raises(ModelLoadError, match="not one that transformers reads"):
