@@ -210,8 +210,8 @@ class Reading:
     """The number of its last message; before the first, one less than the number that will have."""
     records: tuple[Record, ...]
     """In the order of their numbers."""
-    made: str = ""
-    """Of the journal: another text where a journal of the same name was lost and made anew."""
+    created: str = ""
+    """Identifies the creation of the journal: it differs after a journal of the same name was lost and made anew."""
 
 
 class Journal(Protocol):

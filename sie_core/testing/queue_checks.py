@@ -453,12 +453,12 @@ async def a_journal_keeps_an_order(connect: Connect) -> None:
         assert [each.sequence for each in found] == [2, *range(303, 604)]
         assert (found[-1].key, found[-1].payload) == ("a.one", b"")
         assert (found[1].key, found[1].payload) == ("d.2", b"302")
-        assert await other.read(601) == Reading(603, found[-2:], first.made)
-        assert await other.read(603) == await other.read(700) == Reading(603, (), first.made)
+        assert await other.read(601) == Reading(603, found[-2:], first.created)
+        assert await other.read(603) == await other.read(700) == Reading(603, (), first.created)
         late = await queue.here.journal(f"{queue.name}_late", first=100)
         again = await (await queue.there.journal(f"{queue.name}_late", first=7)).read()
         assert (again.last, again.records) == (99, ())
-        assert again.made != first.made, "two journals are not told apart"
+        assert again.created != first.created, "two journals are not told apart"
         assert await late.append("a", b"", after=99) == 100
 
 

@@ -299,4 +299,4 @@ def test_writers_behind_a_broker_that_stands_still_are_refused_within_a_bound(
         took_s = time.monotonic() - began
         broker.signal(signal.SIGCONT)
         assert took_s < 2 * ANSWER_S
-        assert service.late is None
+        assert service.stale is None

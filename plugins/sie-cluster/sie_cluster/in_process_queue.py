@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-import math
-import re
 import secrets
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from sie_cluster.in_process_stores import MAX_PAYLOAD, Store, StoredJournal, call
 from sie_core.contracts.queue import (
     ConnectionState,
     ConsumerSettings,
     Delivery,
-    Entry,
     Journal,
     KeyValue,
     Message,
@@ -31,18 +26,10 @@ from sie_core.contracts.queue import (
     QueueSettings,
     QueueTransport,
     QueueTransportFactory,
-    Reading,
-    Record,
     Work,
     matches,
     overlap,
 )
-
-MAX_PAYLOAD = 1 << 20
-"""Bytes of a message, as many as a broker takes by default."""
-_KEY = re.compile(r"[\w=-]+(\.[\w=-]+)*", re.ASCII)
-
-log = logging.getLogger("sie_core.queue")
 
 
 def in_process_transports() -> list[QueueTransportFactory]:
@@ -53,14 +40,6 @@ def in_process_transports() -> list[QueueTransportFactory]:
         return InProcessTransport(url, brokers.setdefault(url, _Broker()))
 
     return [QueueTransportFactory("memory", create)]
-
-
-def call(callback: Callable[[Any], None], value: Any) -> None:
-    """Call a callback of a user of the transport; an exception is logged."""
-    try:
-        callback(value)
-    except Exception:
-        log.exception("a callback of the queue failed")
 
 
 @dataclass(slots=True)
@@ -110,8 +89,8 @@ class _Broker:
     def __init__(self) -> None:
         self.queues: dict[str, _Queue] = {}
         self.subscriptions: list[_Subscription] = []
-        self.stores: dict[str, _Store] = {}
-        self.journals: dict[str, _Journal] = {}
+        self.stores: dict[str, Store] = {}
+        self.journals: dict[str, StoredJournal] = {}
 
     def queue(self, name: str) -> _Queue:
         if name not in self.queues:
@@ -286,88 +265,6 @@ class _Subscription:
             call(self.take, message)
 
 
-class _Store(KeyValue):
-    def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
-        self._revisions = itertools.count(1)
-        self.watches: list[_Watch] = []
-
-    async def get(self, key: str) -> Entry | None:
-        return self._entries.get(checked_key(key))
-
-    async def put(self, key: str, value: bytes, *, ttl_s: float | None = None) -> int:
-        entry = self._entries[checked_key(key)] = Entry(key, value, next(self._revisions))
-        if ttl_s is not None:
-            asyncio.get_running_loop().call_later(math.ceil(ttl_s), self._end, entry)
-        self._tell(key)
-        return entry.revision
-
-    async def compare_and_set(self, key: str, value: bytes, revision: int | None, *, ttl_s: float | None = None) -> int:
-        there = await self.get(key)
-        if (None if there is None else there.revision) != revision:
-            raise QueueError("CONFLICT", f"The entry {key!r} is no longer at revision {revision}; read it again.")
-        return await self.put(key, value, ttl_s=ttl_s)
-
-    async def delete(self, key: str) -> None:
-        if self._entries.pop(checked_key(key), None) is not None:
-            self._tell(key)
-
-    async def watch(self, on_entries: Callable[[Mapping[str, Entry]], None], keys: str = ">") -> _Watch:
-        watch = _Watch(self, keys, on_entries)
-        self.watches.append(watch)
-        watch.tell()
-        return watch
-
-    def matching(self, keys: str) -> dict[str, Entry]:
-        return {key: entry for key, entry in self._entries.items() if matches(keys, key)}
-
-    def _end(self, entry: Entry) -> None:
-        if self._entries.get(entry.key) is entry:
-            del self._entries[entry.key]
-            self._tell(entry.key)
-
-    def _tell(self, key: str) -> None:
-        for watch in self.watches:
-            if matches(watch.subject, key):
-                asyncio.get_running_loop().call_soon(watch.tell)
-
-
-@dataclass(eq=False, slots=True)
-class _Watch:
-    store: _Store
-    subject: str
-    take: Callable[[Mapping[str, Entry]], None]
-
-    def tell(self) -> None:
-        if self in self.store.watches:
-            call(self.take, self.store.matching(self.subject))
-
-    async def close(self) -> None:
-        if self in self.store.watches:
-            self.store.watches.remove(self)
-
-
-class _Journal(Journal):
-    def __init__(self, first: int) -> None:
-        self._records: dict[str, Record] = {}
-        self._last, self._made = first - 1, uuid.uuid4().hex
-
-    async def append(self, key: str, payload: bytes, *, after: int) -> int:
-        checked_key(key)
-        if len(payload) > MAX_PAYLOAD:
-            raise QueueError("TOO_LARGE", f"A message of {len(payload)} bytes is beyond {MAX_PAYLOAD}.")
-        if after != self._last:
-            raise QueueError("CONFLICT", f"The journal is at {self._last}, not at {after}; read on.")
-        self._last += 1
-        self._records.pop(key, None)  # the dictionary stays in the order of the messages
-        self._records[key] = Record(key, payload, self._last)
-        return self._last
-
-    async def read(self, after: int = 0) -> Reading:
-        beyond = tuple(each for each in self._records.values() if each.sequence > after)
-        return Reading(self._last, beyond, self._made)
-
-
 class InProcessTransport(QueueTransport):
     """A connection to a broker inside the process."""
 
@@ -479,14 +376,14 @@ class InProcessTransport(QueueTransport):
         self._there()
         if not make and name not in self._broker.stores:
             raise QueueError("NOT_FOUND", f"There is no store {name!r}.")
-        return self._broker.stores.setdefault(name, _Store())
+        return self._broker.stores.setdefault(name, Store())
 
     async def journal(self, name: str, *, make: bool = True, first: int = 1) -> Journal:
         """Open a journal; create it if it does not exist."""
         self._there()
         if not make and name not in self._broker.journals:
             raise QueueError("NOT_FOUND", f"There is no journal {name!r}.")
-        return self._broker.journals.setdefault(name, _Journal(first))
+        return self._broker.journals.setdefault(name, StoredJournal(first))
 
     def _subscribe(self, subject: str, pattern: tuple[str, ...], take: Callable[[Message], None]) -> _Subscription:
         self._there()
@@ -506,14 +403,3 @@ class InProcessTransport(QueueTransport):
                 "TOO_LARGE",
                 f"A message of {len(payload)} bytes is beyond the {self.max_payload} that {self.url} takes.",
             )
-
-
-def checked_key(key: str) -> str:
-    """Return a key that every store can hold.
-
-    Raises:
-        ValueError: It is another.
-    """
-    if not _KEY.fullmatch(key):
-        raise ValueError(f"{key!r} is no key: tokens of letters, digits, '_', '-' and '=', joined by '.'")
-    return key

@@ -51,7 +51,7 @@ class Brokers:
             own.mkdir()
             others = [other for other in range(COUNT) if other != number]
             ways = ", ".join(f"nats-route://{HOST}:{lines.port(number, other)}" for other in others)
-            # What a broker is told of the others leads nowhere: it knows them by its lines alone.
+            # Each broker advertises a port that nobody listens on, so that the others reach it by its lines alone.
             listen = f'cluster {{ name: sie, listen: "{HOST}:{port}", advertise: "{HOST}:1", routes: [{ways}] }}'
             names = f'server_name: "{number}"\nhttp: "{HOST}:{monitor}"\n'
             self.all.append(Broker(own, f"{names}{listen}\n{ACCOUNTS}"))

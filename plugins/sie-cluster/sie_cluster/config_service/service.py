@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 WRITE_S = 8.0
 """For how long a write is tried again while others are first, or the broker elects a leader."""
-LATE_S = 15.0
+STALE_S = 15.0
 """After so long without a reading, others should be asked: several services may run, and this one is cut off."""
 PAUSE_S = 0.1
 """Between two of these attempts, where the log failed."""
@@ -77,7 +77,7 @@ class ConfigService:
         self._stopping = threading.Event()
         self._exports = Exports()
         self._held = hold(base, State(), placement)
-        self._opened, self._made = False, ""
+        self._opened, self._created = False, ""
         self._read_at = time.monotonic()
         self._problem: str | None = "the config store was not read yet"
 
@@ -94,10 +94,10 @@ class ConfigService:
         return self.problem is None
 
     @property
-    def late(self) -> str | None:
+    def stale(self) -> str | None:
         """Why other services should be asked: what they write was not read for long; None where all is well."""
         age_s = time.monotonic() - self._read_at
-        return None if self._backups is None or age_s < LATE_S else f"the config store was last read {age_s:.0f} s ago"
+        return None if self._backups is None or age_s < STALE_S else f"the config store was last read {age_s:.0f} s ago"
 
     @property
     def state(self) -> State:
@@ -274,7 +274,7 @@ class ConfigService:
             if error.failure == "NOT_FOUND":
                 return False
             raise
-        if reading.last < before.epoch or reading.made != self._made:
+        if reading.last < before.epoch or reading.created != self._created:
             return False
         if not reading.records:
             return True
@@ -302,7 +302,7 @@ class ConfigService:
             state = self._fill()
             reading = self._log.read(state.epoch)
         self._held = hold(self._base, state, self._placement, self._held)
-        self._made, self._opened = reading.made, not state.restoring
+        self._created, self._opened = reading.created, not state.restoring
         log.info("%s has read the config store: epoch %d, %d models", self._name, state.epoch, len(state.models))
         self._changed()
         # Whoever wrote last may have ended before it told of it.

@@ -66,16 +66,16 @@ class JetStreamJournal(Journal):
     async def read(self, after: int = 0) -> Reading:
         """Return the last message of each key that has one beyond number `after`."""
         told = await self._connection.ask(f"STREAM.INFO.{self._name}")
-        state, made = told["state"], str(told["created"])
+        state, created = told["state"], str(told["created"])
         last = state["last_seq"]
         if not state["messages"] or last <= after:
-            return Reading(last, (), made)
+            return Reading(last, (), created)
         for _ in range(LAGS):
             # One answer comes from one copy, and so is the state of one moment. Parts of two copies would not be: one
             # that is ahead has dropped a key's older message, and one that lags has not got the newer one.
             found = await self._answer(after)
             if found and found[-1].sequence >= last:
-                return Reading(found[-1].sequence, tuple(found), made)
+                return Reading(found[-1].sequence, tuple(found), created)
         raise QueueError("UNAVAILABLE", f"The copies of the journal {self._name!r} lag: {last} messages are written.")
 
     async def _answer(self, after: int) -> list[Record]:

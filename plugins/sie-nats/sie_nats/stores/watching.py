@@ -1,7 +1,7 @@
 """Watches of key-value buckets: the broker republishes whatever a bucket stores, to subjects that can be subscribed to.
 
-A consumer for each watch would cost the broker a heartbeat each, and its user would need the right to create consumers:
-who has it can have the broker send what a bucket stores to any subject, also to those that the user may not send to.
+A consumer for each watch would cost the broker a heartbeat each, and its user would need the right to create consumers.
+A user with this right can have the broker deliver stored messages to any subject, even to one that it may not send to.
 """
 
 from __future__ import annotations

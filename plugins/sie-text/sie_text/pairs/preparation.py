@@ -214,7 +214,7 @@ class PairPreparation:
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
     def _written_one(self, written: _Text, beside: Prompt, ends: tuple[Ids, Ids], task: Task) -> TokenSequence:
-        """Put the parts of a pair together, and cut one that is too long; only its document is cut.
+        """Join the parts of a pair. If the pair is too long, cut its document.
 
         Args:
             written: The tokens of the part that holds the document.

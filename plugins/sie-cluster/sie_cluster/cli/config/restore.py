@@ -38,11 +38,15 @@ def restore(file: Path | None, replace: bool, **options: Any) -> None:
         from sie_core.concurrency.threads import on_thread
         from sie_core.plugins.object_stores import open_store_or_folder
 
-        store = open_store_or_folder("SIE_CONFIG_STORE_DIR", str(settings.config_store_dir), plugins.object_stores)
-        found = BackupStore(store).read() if file is None else read_file(file)
-        if found is None:
-            raise click.ClickException(f"{store.url} holds no backup: name a file, or another store by --store.")
-        backup = found
+        if file is not None:
+            backup = read_file(file)
+        else:
+            place = str(settings.config_store_dir)
+            store = BackupStore(open_store_or_folder("SIE_CONFIG_STORE_DIR", place, plugins.object_stores))
+            found = store.read()
+            if found is None:
+                raise click.ClickException(f"{store.url} is not there: name a file, or another store by --store.")
+            backup = found
 
         async def run() -> State:
             transport = transport_maker(settings, plugins)()

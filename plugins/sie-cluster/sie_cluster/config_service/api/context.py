@@ -45,4 +45,4 @@ class ConfigApi:
         """Why requests are not answered; None where they are."""
         if not self.gate.is_open:
             return "draining"
-        return self.service.problem or self.service.late
+        return self.service.problem or self.service.stale

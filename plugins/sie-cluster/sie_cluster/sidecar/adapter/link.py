@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class AdapterListener(Protocol):
-    """Who is told of an adapter process; each method is called on the event loop."""
+    """Receives the events of an adapter process, on the event loop."""
 
     def adapter_connected(self) -> None:
         """Take that it is connected; it has no configs then."""
@@ -71,7 +71,7 @@ class Link:
     Args:
         worker: What this worker is called.
         path: Its Unix socket.
-        listener: Is told of it.
+        listener: Receives its events.
         connections: How many are made.
         ping_s: Between two pings.
         missed_pings: A process that leaves so many in a row unanswered until the next is due does not count as up

@@ -138,7 +138,7 @@ def _check_archive(name: str, stream: BufferedReader, size: int) -> None:
                 raise _corrupt(name, f"has {size} bytes, and its parts claim {whole}")
             pickles = [each for each in parts if each.filename.endswith("/data.pkl")]
             if len(pickles) != 1 or pickles[0].file_size > MOST_PICKLE:
-                raise _corrupt(name, "holds no pickle of tensors, or one that is too large")
+                raise _corrupt(name, "is no pickle of tensors, or is larger than allowed")
             content = archive.read(pickles[0])
         imported = {_imported(code.name, argument) for code, argument, _ in pickletools.genops(content)}
     except ModelLoadError:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import transformers as tf
-from sie_text.tokenizer import obey_file
 from transformers.pipelines import TextClassificationPipeline
 
 from sie_core.contracts import Classification, Item, ItemOutput, LoadContext, ModelInfo, ReferenceModel, Task
-from sie_sentence_transformers.references.words import refuse_options, refuse_other_class
+from sie_sentence_transformers.references.labels.pipelines import load_pipeline
+from sie_sentence_transformers.references.words import refuse_options
 
 OPTIONS = frozenset({"activation", "max_seq_length"})
 FUNCTIONS = {None: None, "identity": "none", "sigmoid": "sigmoid", "softmax": "softmax"}
@@ -29,16 +28,8 @@ class Classes(ReferenceModel):
     @classmethod
     def load(cls, context: LoadContext, served: ModelInfo) -> Classes:
         """Load the class that the checkpoint names."""
-        refuse_other_class(served)
-        assert context.card is not None
-        torch.set_num_threads(context.threads)
-        folder = str(context.card.path)
-        model = tf.AutoModelForSequenceClassification.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
-        )
-        tokenizer = tf.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        obey_file(tokenizer)
-        pipeline = TextClassificationPipeline(model=model.eval(), tokenizer=tokenizer, device="cpu")
+        auto_class = tf.AutoModelForSequenceClassification
+        pipeline = load_pipeline(context, served, auto_class, TextClassificationPipeline)
         return cls(pipeline, served.max_sequence_length)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:

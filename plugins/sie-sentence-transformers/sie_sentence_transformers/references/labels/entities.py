@@ -14,11 +14,11 @@ import torch
 import transformers as tf
 from numpy.typing import NDArray
 from sie_text.entities import TagSet
-from sie_text.tokenizer import obey_file
 from transformers.pipelines.token_classification import AggregationStrategy, TokenClassificationPipeline
 
 from sie_core.contracts import Entity, Item, ItemOutput, LoadContext, ModelInfo, NoReferenceError, ReferenceModel, Task
-from sie_sentence_transformers.references.words import refuse_options, refuse_other_class
+from sie_sentence_transformers.references.labels.pipelines import load_pipeline
+from sie_sentence_transformers.references.words import refuse_options
 
 OPTIONS = frozenset({"aggregation_strategy", "threshold", "max_seq_length"})
 OVERLAP = 4
@@ -40,17 +40,8 @@ class Entities(ReferenceModel):
         Raises:
             NoReferenceError: The pipeline does not know the scheme of its labels.
         """
-        refuse_other_class(served)
-        assert context.card is not None
-        torch.set_num_threads(context.threads)
-        folder = str(context.card.path)
-        model = tf.AutoModelForTokenClassification.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
-        )
-        _refuse_scheme(model.config.id2label)
-        tokenizer = tf.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        obey_file(tokenizer)
-        pipeline = TokenClassificationPipeline(model=model.eval(), tokenizer=tokenizer, device="cpu")
+        pipeline = load_pipeline(context, served, tf.AutoModelForTokenClassification, TokenClassificationPipeline)
+        _refuse_scheme(pipeline.model.config.id2label)
         return cls(pipeline, served.max_sequence_length)
 
     def answer(self, items: Sequence[Item], task: Task) -> Sequence[ItemOutput]:

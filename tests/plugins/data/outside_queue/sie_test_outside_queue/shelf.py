@@ -139,7 +139,7 @@ class Diary:
     def __init__(self, first):
         self.pages = {}
         self.last = first - 1
-        self.made = secrets.token_hex(8)
+        self.created = secrets.token_hex(8)
 
     def write(self, key, payload):
         """Write and return the number."""

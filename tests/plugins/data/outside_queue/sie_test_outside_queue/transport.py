@@ -107,7 +107,7 @@ class ShelfJournal:
     async def read(self, after=0):
         pages = sorted((number, key, payload) for key, (number, payload) in self._diary.pages.items())
         records = tuple(Record(key, payload, number) for number, key, payload in pages if number > after)
-        return Reading(self._diary.last, records, self._diary.made)
+        return Reading(self._diary.last, records, self._diary.created)
 
 
 class ShelfKeyValue:
