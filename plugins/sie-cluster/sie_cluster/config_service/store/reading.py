@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+from pydantic import ValidationError
 
-from sie_cluster.config_service.store.records import Backup, Entry, StoreDamaged, StoredModel, Write, parse
+from sie_cluster.config_service.store.records import Backup, Entry, StoreDamaged, StoredModel, Write
 from sie_cluster.messages.export import read_export
 from sie_core.catalog import ConfigError
+from sie_core.catalog.configs.reading import describe_problems
 
 
 def read_file(file: Path) -> Backup:
@@ -21,10 +23,11 @@ def read_file(file: Path) -> Backup:
     try:
         found = orjson.loads(text)
         if not isinstance(found, dict) or "snapshot_version" not in found:
-            return parse(Backup, text, str(file))
+            return Backup.model_validate(found)
         export = read_export(text)
-    except (orjson.JSONDecodeError, ConfigError) as error:
-        raise StoreDamaged(f"{file} is neither a backup nor an export: {str(error)[:300]}") from None
+    except (orjson.JSONDecodeError, ConfigError, ValidationError) as error:
+        why = "; ".join(describe_problems(error)[:3]) if isinstance(error, ValidationError) else str(error)
+        raise StoreDamaged(f"{file} is neither a backup nor an export: {why[:300]}") from None
     entries = [
         Entry(
             epoch=each.epoch,
