@@ -16,22 +16,23 @@ from sie_core.contracts import (
     Batch,
     BatchLimits,
     InferenceError,
-    PluginError,
     QueuedModel,
     QueuedRequest,
     QueuedUnit,
     QueueLimits,
     Scheduler,
 )
-from sie_core.contracts.device.scheduling import SCHEDULER_VERSION
 from sie_core.plugins import PluginSet
-from sie_core.plugins.faults import told
+from sie_core.plugins.interfaces.signatures import require
+from sie_core.plugins.selection import make_chosen
+from sie_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
 HOOK = "sie_schedulers"
+DEFAULT: str = Settings.model_fields["scheduler"].default
 
 
 class BrokenScheduler(Exception):
@@ -39,28 +40,25 @@ class BrokenScheduler(Exception):
 
 
 def make_scheduler(plugins: PluginSet, name: str, limits: QueueLimits) -> CheckedScheduler:
-    """Make the scheduler that `SIE_SCHEDULER` names.
+    """Make the scheduler that `SIE_SCHEDULER` names; the default one takes its place if it cannot be made, or fails.
 
     Raises:
-        PluginError: There is none of that name, it cannot be made, or it was written for another version.
+        PluginError: There is none of that name, or the default one cannot be made.
     """
-    factory = plugins.scheduler(name)
-    try:
-        scheduler = factory(limits)
-        version = scheduler.version
-    except Exception as error:
-        who = plugins.faulty(HOOK, name, f"cannot be made ({type(error).__name__})", error)
-        raise PluginError(
-            f"SIE_SCHEDULER={name!r}: {who} raised {told(error)}. Choose another one, or mend the plugin."
-        ) from error
-    if version != SCHEDULER_VERSION:
-        who = plugins.faulty(HOOK, name, f"is of version {version!r:.20}")
-        raise PluginError(
-            f"SIE_SCHEDULER={name!r}: {who} is of version {version!r:.20}, and this engine drives version "
-            f"{SCHEDULER_VERSION}. Choose another one, or take a release of the plugin for this sie-core."
-        )
-    report = lambda error: plugins.faulty(HOOK, name, f"failed ({type(error).__name__})", error)  # noqa: E731
-    return CheckedScheduler(scheduler, lambda: factory(limits), report)
+
+    def make(name: str) -> Scheduler:
+        scheduler = plugins.scheduler(name)(limits)
+        require(scheduler, Scheduler)
+        return scheduler
+
+    def report(error: BaseException) -> str | None:
+        failed = DEFAULT if checked.problem else name
+        who = plugins.faulty(HOOK, failed, f"failed ({type(error).__name__})", error)
+        return None if failed == DEFAULT else f"{who} failed: {DEFAULT!r} serves until a restart"
+
+    scheduler, problem = make_chosen(plugins, HOOK, "SIE_SCHEDULER", name, DEFAULT, make)
+    checked = CheckedScheduler(scheduler, lambda: make(DEFAULT), report, problem)
+    return checked
 
 
 class CheckedScheduler:
@@ -68,14 +66,21 @@ class CheckedScheduler:
 
     Args:
         scheduler: The other.
-        again: Makes a new one, after a failure.
-        report: Called with the failure.
+        again: Makes one that takes its place, after a failure.
+        report: Called with the failure; says why new requests are unwelcome until a restart, or None.
+        problem: Why they are from the start on.
     """
 
     def __init__(
-        self, scheduler: Scheduler, again: Callable[[], Scheduler], report: Callable[[BaseException], object]
+        self,
+        scheduler: Scheduler,
+        again: Callable[[], Scheduler],
+        report: Callable[[BaseException], str | None],
+        problem: str | None = None,
     ) -> None:
         self._scheduler, self._again, self._report = scheduler, again, report
+        self.problem = problem
+        """Why new requests are unwelcome until a restart: the scheduler that was chosen does not serve."""
         self._models: dict[QueuedModel, BatchLimits] = {}
         # The units that wait, by their requests.
         self._waiting: dict[QueuedRequest, set[QueuedUnit]] = {}
@@ -148,8 +153,8 @@ class CheckedScheduler:
         return len(dropped)
 
     def lose(self, error: BaseException) -> None:
-        """Drop everything that waits, report `error`, and go on with a new scheduler."""
-        self._report(error.__cause__ or error)
+        """Drop everything that waits, report `error`, and go on with a new scheduler, the default one."""
+        self.problem = self._report(error.__cause__ or error) or self.problem
         self._waiting.clear()
         self._units.clear()
         self.queued_units = self.queued_cost = 0

@@ -24,7 +24,6 @@ from sie_core.contracts import (
     QueuedUnit,
     QueueLimits,
 )
-from sie_core.contracts.device.scheduling import SCHEDULER_VERSION
 
 # Bounds a batch that others wait for, in seconds and in times the overhead of a batch, whichever is more: shorter ones
 # would cost more than a sixth of the throughput.
@@ -55,8 +54,6 @@ class _Running:
 
 class FairScheduler:
     """The default scheduler; see `Scheduler` for its methods."""
-
-    version: Final = SCHEDULER_VERSION
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -27,6 +29,7 @@ from sie_core.contracts import (
 )
 from sie_core.contracts.model.weights import SAFETENSORS, FillableTier, PeekingTier, PicklesMissing, Progress
 from sie_core.plugins import PluginSet
+from sie_core.plugins.interfaces.signatures import require
 from sie_core.settings import Settings, SettingsError
 
 HOOK = "sie_weight_tiers"
@@ -34,7 +37,10 @@ HOOK = "sie_weight_tiers"
 log = logging.getLogger(__name__)
 
 
-Report = Callable[[str, str, Exception], str]
+Report = Callable[[str, str, BaseException | None], str]
+
+SILENT_S = 30.0
+"""Seconds without an answer or progress after which the farther tiers are asked meanwhile."""
 
 
 class HeldWeights:
@@ -65,6 +71,49 @@ class HeldWeights:
         self.release()
 
 
+class _Call:
+    """One tier's `fetch`, on a thread of its own, so that it may hang; a tier that `peeks` answers a peek at once."""
+
+    def __init__(self, tier: WeightTier, request: WeightRequest) -> None:
+        self._moved_at = time.monotonic()
+        self._outcome: Future[Path | None] = Future()
+        self._tier, self._request = tier, request
+        self._at_once = request.peek and getattr(tier, "peeks", False) is True
+        if self._at_once:
+            self._work()
+            return
+        told = request.progress
+
+        def moved(done: int, total: int) -> None:
+            self._moved_at = time.monotonic()
+            if told is not None:
+                told(done, total)
+
+        self._request = replace(request, progress=moved)
+        threading.Thread(target=self._work, name=f"sie-tier-{tier.name}", daemon=True).start()
+
+    def ends(self, silent_s: float = math.inf) -> bool:
+        """Wait until it ends; False once it reported no progress for `silent_s`."""
+        while not self._outcome.done():
+            left_s = self._moved_at + silent_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            wait([self._outcome], timeout=None if math.isinf(left_s) else left_s)
+        return True
+
+    def result(self) -> Path | None:
+        """Return what `fetch` returned, or raise what it raised."""
+        return self._outcome.result()
+
+    def _work(self) -> None:
+        try:
+            self._outcome.set_result(self._tier.fetch(self._request))
+        except BaseException as error:
+            if self._at_once and isinstance(error, KeyboardInterrupt):
+                raise
+            self._outcome.set_exception(error)
+
+
 class WeightChain:
     """Asks tiers in order until one has the weights.
 
@@ -89,6 +138,8 @@ class WeightChain:
         self.others = others
         self._report = report or _log
         self._fills: list[threading.Thread] = []
+        self._hung: dict[str, _Call] = {}
+        """The peeks that did not end, by the names of their tiers."""
 
     def fetch(self, request: WeightRequest) -> Path:
         """Return a local folder of the weights. It is not held: it may be removed to make room.
@@ -110,7 +161,7 @@ class WeightChain:
         there = self.cache is not None and self.cache.has(request.repo_id)
         lease = self.cache.use(request.repo_id) if self.cache is not None and there else None
         held = HeldWeights(self._ask_twice(request), lease)
-        if self.cache is None or not held.folder.is_relative_to(self.cache.folder):
+        if self.cache is None or not self._is_cached(held.folder):
             held.release()
         elif lease is None:
             held = HeldWeights(held.folder, self.cache.use(request.repo_id))
@@ -135,48 +186,82 @@ class WeightChain:
         return bool(self.others) and request.weights == SAFETENSORS
 
     def _ask(self, request: WeightRequest) -> Path:
-        said: list[tuple[str, ModelLoadError | None]] = []
+        """Ask tier by tier. One that keeps silent is passed over, and waited for only if no other has the weights."""
+        said: dict[str, ModelLoadError | None] = {}
         partly: list[WeightTier] = []
+        silent: list[tuple[int, WeightTier, _Call]] = []
         started = time.monotonic()
-        for place, tier in enumerate(self.tiers):
+
+        def answer(place: int, tier: WeightTier, call: _Call) -> Path | None:
             try:
-                folder = self._fetch(tier, request)
+                folder = self._checked(tier, call)
             except ModelLoadError as error:
                 if error.failure == "CORRUPT":
                     log.warning("weights of %s: tier %s: %s", request.repo_id, tier.name, error)
                 if isinstance(error, PicklesMissing):
                     partly.append(tier)
-                said.append((tier.name, error))
-                continue
-            if folder is not None:
-                seconds = time.monotonic() - started
-                log.debug("weights of %s: tier %s, %.1f s, %s", request.repo_id, tier.name, seconds, folder)
-                self._fill(self.tiers[:place], request, folder)
+                said[tier.name] = error
+                return None
+            if folder is None:
+                said[tier.name] = None
+                return None
+            seconds = time.monotonic() - started
+            log.debug("weights of %s: tier %s, %.1f s, %s", request.repo_id, tier.name, seconds, folder)
+            self._fill(self.tiers[:place], request, folder)
+            return folder
+
+        for place, tier in enumerate(self.tiers):
+            call = _Call(tier, request)
+            if not call.ends(SILENT_S):
+                self._tell_silent(tier, request, last=place == len(self.tiers) - 1)
+                silent.append((place, tier, call))
+            elif folder := answer(place, tier, call):
                 return folder
-            said.append((tier.name, None))
+        for place, tier, call in silent:
+            call.ends()
+            if folder := answer(place, tier, call):
+                return folder
         for tier in partly:
             folder = self._fetch(tier, replace(request, pickles=()))
             if folder is not None:
                 log.info("weights of %s: tier %s, without %s", request.repo_id, tier.name, ", ".join(request.pickles))
                 return folder
-        raise _nobody(request, said)
+        raise _nobody(request, list(said.items()))
+
+    def _tell_silent(self, tier: WeightTier, request: WeightRequest, *, last: bool) -> None:
+        told = f"has not answered `fetch` for {SILENT_S:g} s"
+        if last:  # it may rightly be slow: another process may be fetching the same weights
+            log.warning("weights of %s: the weight tier %r %s", request.repo_id, tier.name, told)
+        else:
+            self._report(tier.name, f"{told} and is passed over", None)
 
     def _fetch(self, tier: WeightTier, request: WeightRequest) -> Path | None:
-        """Ask one tier; breaking its contract counts as its failure.
+        """Ask one tier to its end; breaking its contract counts as its failure.
 
         Raises:
             ModelLoadError: As the tier; `UNKNOWN` if it fails otherwise.
         """
+        call = _Call(tier, request)
+        call.ends()
+        return self._checked(tier, call)
+
+    def _checked(self, tier: WeightTier, call: _Call) -> Path | None:
         try:
-            folder = tier.fetch(request)
-            if folder is None or isinstance(folder, Path):
+            folder = call.result()
+            if folder is not None and not isinstance(folder, Path):
+                raise TypeError(f"fetch returned {folder!r:.100}, which is no Path")
+            # A folder of the cache may be removed at any time, which `hold` sees.
+            if folder is None or self._is_cached(folder) or folder.is_dir():
                 return folder
-            raise TypeError(f"fetch returned {folder!r:.100}, which is no Path")
+            raise NotADirectoryError(f"fetch returned {folder}, which is no folder")
         except ModelLoadError:
             raise
-        except Exception as error:
+        except BaseException as error:  # of the tier's own thread, so no Ctrl-C of ours
             who = self._report(tier.name, f"failed in `fetch` ({type(error).__name__})", error)
             raise ModelLoadError("UNKNOWN", f"{who} failed ({type(error).__name__}); the log says more") from error
+
+    def _is_cached(self, folder: Path) -> bool:
+        return self.cache is not None and folder.is_relative_to(self.cache.folder)
 
     def _fill(self, nearer: Sequence[WeightTier], request: WeightRequest, folder: Path) -> None:
         """Offer weights of a far tier to the nearer ones, which lacked them, on a thread during the load."""
@@ -210,13 +295,23 @@ class WeightChain:
         )
         asked = [peek, replace(peek, weights=self.others)] if self._has_others(request) else [peek]
         for each, tier in product(asked, self.tiers):
-            try:
-                folder = self._fetch(tier, each)
-            except ModelLoadError:
-                continue
-            if folder is not None:
+            if (folder := self._peek(tier, each)) is not None:
                 return tier.name, folder
         return None
+
+    def _peek(self, tier: WeightTier, request: WeightRequest) -> Path | None:
+        hung = self._hung.get(tier.name)
+        if hung is not None and not hung.ends(0.0):
+            return None
+        call = _Call(tier, request)
+        if not call.ends(SILENT_S):
+            self._hung[tier.name] = call
+            self._tell_silent(tier, request, last=False)
+            return None
+        try:
+            return self._checked(tier, call)
+        except ModelLoadError:
+            return None
 
 
 def build_chain(settings: Settings, plugins: PluginSet) -> WeightChain:
@@ -235,8 +330,8 @@ def _create(factory: WeightTierFactory, context: TierContext, plugins: PluginSet
     """Make a tier. A tier that fails is reported and left out, unless a setting that names it is unusable."""
     try:
         tier = factory.create(context)
-        if tier is not None and not (isinstance(tier.name, str) and callable(tier.fetch)):
-            raise TypeError(f"create returned {tier!r:.100}, which is no tier")
+        if tier is not None:
+            require(tier, FillableTier if isinstance(tier, FillableTier) else WeightTier)
     except (PluginError, SettingsError):
         raise
     except (Exception, SystemExit) as error:
@@ -307,7 +402,7 @@ def weight_request(config: ModelConfig) -> WeightRequest:
     return WeightRequest(config.hf_id or config.id, config.hf_revision, pickles=tuple(config.pickles))
 
 
-def _log(name: str, problem: str, error: Exception) -> str:
+def _log(name: str, problem: str, error: BaseException | None) -> str:
     log.error("the weight tier %r %s", name, problem, exc_info=error)
     return f"the weight tier {name!r}"
 

@@ -14,9 +14,13 @@ from sie_core.catalog.fetching import FetchedModel
 from sie_core.catalog.options.options import check_profile
 from sie_core.contracts import Adapter, FamilyUnfitError, LoadContext, ModelFamily, ModelLoadError
 from sie_core.plugins import PluginSet
+from sie_core.plugins.interfaces.signatures import mismatches, unfit
+from sie_core.plugins.interfaces.versions import PAGE
 
 log = logging.getLogger(__name__)
 
+RAISED_BY = "raised by"
+"""The first words of a note on an exception of a load: the family and its plugin follow."""
 StageReport = Callable[[str, float], None]
 
 
@@ -40,7 +44,7 @@ def load_adapter(
     while True:
         family = fetched.choice.family
         try:
-            return _load(family, context, report), fetched
+            return _load(family, context, plugins, report), fetched
         except FamilyUnfitError as error:
             unfit = f"{context.unfit} {error}" if context.unfit else str(error)
             following = choose_next(plugins, fetched.resolved, fetched.choice, unfit)
@@ -67,13 +71,24 @@ def timed(stage: str, report: StageReport) -> Iterator[None]:
     report(stage, time.monotonic() - started)
 
 
-def _load(family: ModelFamily, context: LoadContext, report: StageReport) -> Adapter:
+def _load(family: ModelFamily, context: LoadContext, plugins: PluginSet, report: StageReport) -> Adapter:
+    who = plugins.called("sie_model_families", family.id)
     with timed("import", report):
         load = _import_load(family)
-    with timed("load", report):
-        adapter = load(context)
+    if isinstance(load, type) and issubclass(load, Adapter):  # as plugins were written before release 1.0
+        load = vars(load)["load"].__get__(None, load) if "load" in vars(load) else load
+    if fault := unfit(load, ("context",)):
+        raise ModelLoadError("DEPENDENCY", f"{family.load} of {who} {fault}; {PAGE} says what is called.")
+    try:
+        with timed("load", report):
+            adapter = load(context)
+    except Exception as error:
+        error.add_note(f"{RAISED_BY} {who}")
+        raise
     if not isinstance(adapter, Adapter):
-        raise ModelLoadError("DEPENDENCY", f"{family.load} of the family {family.id!r} returned no `Adapter`.")
+        raise ModelLoadError("DEPENDENCY", f"{family.load} of {who} returned no `Adapter`.")
+    if faults := "; ".join(mismatches(adapter, Adapter)):
+        raise ModelLoadError("DEPENDENCY", f"The adapter of {who} does not fit this sie-core: {faults}.")
     return adapter
 
 

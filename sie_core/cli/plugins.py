@@ -53,6 +53,7 @@ def table(reports: Iterable[PluginReport]) -> list[str]:
         lines.append("  ".join([row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2]]))
         if report.cause:
             lines.append(f"    {report.cause}")
+        lines += [f"    {each}" for each in report.deprecated]
         for hook, names in report.registers.items():
             lines.append(f"    {hook.removeprefix(PREFIX).replace('_', ' ')}: {', '.join(names)}")
     return lines or ["No plugins."]

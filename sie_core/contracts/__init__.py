@@ -53,6 +53,7 @@ from sie_core.contracts.device.scheduling import (
     Scheduler,
 )
 from sie_core.contracts.errors import (
+    DeprecatedWarning,
     DeviceLost,
     FamilyUnfitError,
     InferenceError,
@@ -139,10 +140,7 @@ from sie_core.contracts.queue import (
 from sie_core.contracts.settings import PluginSetting
 
 CONTRACT_VERSION = 1
-"""The version of these contracts.
-
-A plugin states the version it was built for; plugins of other versions are refused by name.
-"""
+"""What plugins stated before each interface had a version; deprecated: a plugin states `INTERFACES`."""
 
 __all__ = [
     "COMPARED",
@@ -170,6 +168,7 @@ __all__ = [
     "DecodeRequest",
     "DecodingBackend",
     "Delivery",
+    "DeprecatedWarning",
     "DetectedObject",
     "Device",
     "DeviceLost",

@@ -103,3 +103,16 @@ class FamilyUnfitError(ModelLoadError):
 
 class PluginError(Exception):
     """The installed plugins cannot be used together, or a chosen one is missing; stops the start."""
+
+
+class DeprecatedWarning(FutureWarning):
+    """A plugin uses what a later release no longer has. `sie plugins` shows it.
+
+    Args:
+        name: What it uses.
+        replacement: What to use instead, as an order.
+        release: The first release without it, two minor releases after the first that warns.
+    """
+
+    def __init__(self, name: str, replacement: str, release: str) -> None:
+        super().__init__(f"{name} is deprecated and goes with sie-core {release}: {replacement}")

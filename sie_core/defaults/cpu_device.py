@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import psutil
 
-from sie_core.contracts import CONTRACT_VERSION, Device, DeviceMemory, DeviceProbe, processor
+from sie_core.contracts import Device, DeviceMemory, DeviceProbe, processor
 from sie_core.hookspecs import hookimpl
 
-__all__ = ["CONTRACT_VERSION", "CpuProbe", "sie_device_probes"]
+__all__ = ["INTERFACES", "CpuProbe", "sie_device_probes"]
+
+INTERFACES = ("sie.probe/1",)
 
 UNLIMITED = 1 << 60
 """cgroup v1 writes "no limit" as a number near 2**63."""

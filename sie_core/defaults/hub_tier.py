@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from sie_core.cache import HUB_TIER
-from sie_core.contracts import CONTRACT_VERSION, WeightTierFactory
+from sie_core.contracts import WeightTierFactory
 from sie_core.hookspecs import hookimpl
 
-__all__ = ["CONTRACT_VERSION", "sie_weight_tiers"]
+__all__ = ["INTERFACES", "sie_weight_tiers"]
+
+INTERFACES = ("sie.tier/1",)
 
 
 @hookimpl

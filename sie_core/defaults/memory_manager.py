@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sie_core.contracts import CONTRACT_VERSION
 from sie_core.contracts.device.memory import MemoryManagerFactory
 from sie_core.hookspecs import hookimpl
 from sie_core.memory import LeastRecentlyUsed
 
-__all__ = ["CONTRACT_VERSION", "sie_memory_managers"]
+__all__ = ["INTERFACES", "sie_memory_managers"]
+
+INTERFACES = ("sie.memory/1",)
 
 
 @hookimpl

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sie_core.contracts import CONTRACT_VERSION, OutputDtype
+from sie_core.contracts import OutputDtype
 from sie_core.hookspecs import hookimpl
 from sie_core.postprocess import OUTPUT_DTYPES
 
-__all__ = ["CONTRACT_VERSION", "sie_output_dtypes"]
+__all__ = ["INTERFACES", "sie_output_dtypes"]
+
+INTERFACES = ("sie.dtype/1",)
 
 
 @hookimpl

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sie_core.contracts import CONTRACT_VERSION, Postprocessor
+from sie_core.contracts import Postprocessor
 from sie_core.hookspecs import hookimpl
 from sie_core.postprocess.derived.muvera import MUVERA
 from sie_core.postprocess.derived.smve import SMVE
 
-__all__ = ["CONTRACT_VERSION", "sie_postprocessors"]
+__all__ = ["INTERFACES", "sie_postprocessors"]
+
+INTERFACES = ("sie.postprocessor/1",)
 
 
 @hookimpl

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from sie_core.batching import FairScheduler
-from sie_core.contracts import CONTRACT_VERSION
 from sie_core.contracts.device.scheduling import SchedulerFactory
 from sie_core.hookspecs import hookimpl
 
-__all__ = ["CONTRACT_VERSION", "sie_schedulers"]
+__all__ = ["INTERFACES", "sie_schedulers"]
+
+INTERFACES = ("sie.scheduler/1",)
 
 
 @hookimpl

@@ -207,7 +207,8 @@ class Engine:
     def health(self) -> Health:
         """Report what is wrong: with the device for liveness; also with preload and admission for readiness."""
         live = self.pipeline.problem() or self.residency.problem()
-        failing = self.pipeline.device.health.scheduler_problem()
+        device = self.pipeline.device
+        failing = device.queue.problem() or device.health.scheduler_problem()
         ready = live or self.admission.closed_because or self.preload.problem or failing
         crowded = crowding(self.residency.measured, self.pressure)
         notes = [note for note in (self._note, self.catalog.note, crowded) if note]

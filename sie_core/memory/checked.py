@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite
 
-from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, MemoryManager, PluginError, Room
+from sie_core.contracts import DeviceMemory, HeldModel, MemoryLimits, MemoryManager, Room
 from sie_core.plugins import PluginSet
-from sie_core.plugins.faults import told
+from sie_core.plugins.interfaces.signatures import require
+from sie_core.plugins.selection import make_chosen
+from sie_core.settings import Settings
 
 HOOK = "sie_memory_managers"
+DEFAULT: str = Settings.model_fields["memory_manager"].default
 
 
 def make_manager(plugins: PluginSet, name: str, limits: MemoryLimits) -> CheckedManager:
-    """Make the memory manager that `SIE_MEMORY_MANAGER` chose.
+    """Make the memory manager that `SIE_MEMORY_MANAGER` chose, or the default one if it cannot be made.
 
     Raises:
-        PluginError: The name is unknown, or the manager cannot be created.
+        PluginError: The name is unknown, or the default one cannot be made.
     """
-    factory = plugins.memory_manager(name)
-    try:
-        manager = factory(limits)
-    except Exception as error:
-        who = plugins.faulty(HOOK, name, f"cannot be made ({type(error).__name__})", error)
-        raise PluginError(
-            f"SIE_MEMORY_MANAGER={name!r}: {who} raised {told(error)}. Choose another one, or mend the plugin."
-        ) from error
+
+    def make(name: str) -> MemoryManager:
+        manager = plugins.memory_manager(name)(limits)
+        require(manager, MemoryManager)
+        return manager
+
+    manager, _ = make_chosen(plugins, HOOK, "SIE_MEMORY_MANAGER", name, DEFAULT, make)
     return CheckedManager(manager, lambda problem, error: plugins.faulty(HOOK, name, problem, error))
 
 

@@ -13,15 +13,19 @@ from typing import Any
 import pluggy
 from rapidfuzz import process
 
-from sie_core import __version__, hookspecs
-from sie_core.contracts import CONTRACT_VERSION
+from sie_core import hookspecs
 from sie_core.plugins.faults import told
+from sie_core.plugins.interfaces.versions import PAGE, UnservedVersion, check_versions
 from sie_core.plugins.registration import REGISTRATIONS, Malformed, read
 
+REPLACED = {"sie_batch_policies": "became sie_schedulers before release 1.0"}
+"""Hooks of earlier releases, and what became of them."""
 Registered = Mapping[str, Sequence[tuple[str, Any]]]
 """Keyed by hook: pairs of a name and the object registered under it."""
 
 logger = logging.getLogger("sie_core.plugins.hooks")
+
+_SEE = f"if a name or a parameter of sie_core is meant, {PAGE} says what replaced it"
 
 
 class BrokenPlugin(Exception):
@@ -38,8 +42,8 @@ def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) 
         trace: Log every hook call.
 
     Raises:
-        BrokenPlugin: It cannot be loaded, was built for another contract, or implements a hook wrongly or one that does
-            not exist; or a hook raised or broke its spec.
+        BrokenPlugin: It cannot be loaded, was written for a version of an interface that is not served, or implements
+            a hook wrongly or one that does not exist; or a hook raised or broke its spec.
     """
     try:
         return _ask(load, module, who, trace)
@@ -51,7 +55,6 @@ def ask(load: Callable[[], object], module: str, who: str, trace: bool = False) 
 
 def _ask(load: Callable[[], object], module: str, who: str, trace: bool) -> Registered:
     plugin = _load(load, module)
-    _check_contract(plugin, module)
     manager = pluggy.PluginManager("sie")
     manager.add_hookspecs(hookspecs)
     _check_forgotten_marker(manager, plugin, module)
@@ -60,6 +63,10 @@ def _ask(load: Callable[[], object], module: str, who: str, trace: bool) -> Regi
     except pluggy.PluginValidationError as error:
         raise BrokenPlugin(f"{' '.join(str(error).split())}; write it as sie_core.hookspecs does") from error
     _check_hook_names(manager, module)
+    try:
+        check_versions(plugin, module, [hook for hook in REGISTRATIONS if getattr(manager.hook, hook).get_hookimpls()])
+    except UnservedVersion as error:
+        raise BrokenPlugin(str(error)) from error
     if trace:
         _trace(manager, who)
     return {hook: pairs for hook in REGISTRATIONS if (pairs := _call(manager, hook))}
@@ -68,26 +75,13 @@ def _ask(load: Callable[[], object], module: str, who: str, trace: bool) -> Regi
 def _load(load: Callable[[], object], module: str) -> object:
     try:
         return load()
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         message = f"{module} cannot be imported: {told(error)}"
         if isinstance(error, ModuleNotFoundError) and error.name:
             message += f"; install what provides {error.name!r}, or mend the entry point"
+        elif isinstance(error, ImportError | TypeError):
+            message += f"; {_SEE}"
         raise BrokenPlugin(message) from error
-
-
-def _check_contract(plugin: object, module: str) -> None:
-    version = getattr(plugin, "CONTRACT_VERSION", None)
-    if version == CONTRACT_VERSION:
-        return
-    here = f"this sie-core {__version__} has contract version {CONTRACT_VERSION}"
-    if version is None:
-        raise BrokenPlugin(
-            f"{module} states no CONTRACT_VERSION; {here}: write CONTRACT_VERSION = {CONTRACT_VERSION} into it"
-        )
-    raise BrokenPlugin(
-        f"{module} was built for contract version {version!r}; {here}: "
-        f"install a release of the plugin for version {CONTRACT_VERSION}, or a sie-core of contract version {version!r}"
-    )
 
 
 def _check_forgotten_marker(manager: pluggy.PluginManager, plugin: object, module: str) -> None:
@@ -101,6 +95,8 @@ def _check_hook_names(manager: pluggy.PluginManager, module: str) -> None:
     for name, caller in vars(manager.hook).items():
         for implementation in caller.get_hookimpls():
             if not caller.has_spec() and not implementation.optionalhook:
+                if name in REPLACED:
+                    raise BrokenPlugin(f"{module} implements {name}, which {REPLACED[name]}; {PAGE} says how")
                 nearest = process.extractOne(name, list(REGISTRATIONS))
                 raise BrokenPlugin(
                     f"{module} implements {name}, which is no hook of SIE; did you mean {nearest[0]}? "
@@ -116,8 +112,9 @@ def _call(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:
     caller = getattr(manager.hook, hook)
     try:
         results = caller()
-    except (Exception, SystemExit) as error:
-        raise BrokenPlugin(f"{hook} raised {told(error)}") from error
+    except BaseException as error:
+        see = f"; {_SEE}" if isinstance(error, ImportError | TypeError) else ""
+        raise BrokenPlugin(f"{hook} raised {told(error)}{see}") from error
     if len(results) < len(caller.get_hookimpls()):  # pluggy drops None
         raise BrokenPlugin(f"{hook} returned None; return an empty list where there is nothing to register")
     try:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -18,12 +18,30 @@ from packaging.utils import canonicalize_name
 from sie_core import __version__
 from sie_core.contracts import PluginError
 from sie_core.plugins.asking import BrokenPlugin, Registered, ask
-from sie_core.plugins.importing import Imports, begin_imports
+from sie_core.plugins.calls import HungError
+from sie_core.plugins.importing import Imports, begin_imports, deprecations
 from sie_core.plugins.model import PluginReport, PluginSet, PluginState
 from sie_core.plugins.registration import REGISTRATIONS
 from sie_core.settings import Settings
 
 ENTRY_POINT_GROUP = "sie"
+OF_THIS_PROJECT = frozenset(
+    f"sie-{name}"
+    for name in (
+        "bundle",
+        "cluster",
+        "cpu",
+        "fake",
+        "flash",
+        "gliner",
+        "nats",
+        "objectstore",
+        "pytorch",
+        "sentence-transformers",
+        "text",
+    )
+)
+"""Distributions that keep their names where a stranger's plugin has the same, like what is built in."""
 
 logger = logging.getLogger("sie_core.plugins")
 
@@ -42,6 +60,11 @@ class _Candidate:
     def __str__(self) -> str:
         return f"plugin {self.name!r} of {self.distribution} {self.version}"
 
+    @property
+    def rank(self) -> int:
+        """Its place where names clash: the highest keeps the name."""
+        return 2 if self.builtin else int(canonicalize_name(self.distribution) in OF_THIS_PROJECT)
+
     def chosen_by(self, names: Sequence[str]) -> bool:
         """Whether a setting names it, by entry point or by distribution."""
         if self.name in names:
@@ -57,6 +80,9 @@ class _Outcome:
     state: PluginState = "active"
     cause: str | None = None
     registered: Registered = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
+    """What its import changed of the process."""
+    deprecated: tuple[str, ...] = ()
 
 
 def discover(settings: Settings, builtins: Iterable[object] = ()) -> PluginSet:
@@ -67,15 +93,15 @@ def discover(settings: Settings, builtins: Iterable[object] = ()) -> PluginSet:
         builtins: Plugin modules that need no entry point, e.g. `sie_core.defaults.BUILTINS`; they come first.
 
     Raises:
-        PluginError: Two plugins claim one name, a setting names an unknown plugin, a built-in is broken, or any plugin
-            is and `SIE_STRICT_PLUGINS` is set.
+        PluginError: A setting names an unknown plugin, a built-in is broken, or any plugin is and `SIE_STRICT_PLUGINS`
+            is set.
     """
     candidates = [_builtin(module) for module in builtins] + _installed()
     _check_names(settings, candidates)
     imports = begin_imports(settings)
     outcomes = [_consider(candidate, settings, imports) for candidate in candidates]
+    _break_clashes(outcomes)
     _report_broken(outcomes, strict=settings.strict_plugins)
-    _check_clashes(outcomes)
     return _assemble(outcomes)
 
 
@@ -115,13 +141,21 @@ def _consider(candidate: _Candidate, settings: Settings, imports: Imports) -> _O
         return _Outcome(candidate, "blocked", "SIE_PLUGINS_BLOCKED names it")
     if settings.plugins and not candidate.builtin and not candidate.chosen_by(settings.plugins):
         return _Outcome(candidate, "blocked", "SIE_PLUGINS does not name it")
+    changes: list[str] = []
+    load = partial(ask, candidate.load, candidate.module, str(candidate), trace=settings.trace_hooks)
     try:
-        with nullcontext() if candidate.builtin else imports.of(str(candidate), candidate.name):
-            registered = ask(candidate.load, candidate.module, str(candidate), trace=settings.trace_hooks)
+        with deprecations() as deprecated:
+            if candidate.builtin:
+                registered = load()
+            else:
+                registered, changes = imports.run(str(candidate), candidate.distribution, candidate.name, load)
+    except HungError as error:
+        cause = f"its import {error}; set SIE_PLUGINS_BLOCKED={candidate.name} to start without waiting for it"
+        return _Outcome(candidate, "broken", cause)
     except BrokenPlugin as error:
         logger.debug("%s is broken", candidate, exc_info=error.__cause__)
         return _Outcome(candidate, "broken", str(error))
-    return _Outcome(candidate, registered=registered)
+    return _Outcome(candidate, registered=registered, changes=changes, deprecated=tuple(deprecated))
 
 
 def _report_broken(outcomes: Sequence[_Outcome], strict: bool) -> None:
@@ -135,22 +169,30 @@ def _report_broken(outcomes: Sequence[_Outcome], strict: bool) -> None:
         raise PluginError(f"{told}\nMend it, uninstall it or set SIE_PLUGINS_BLOCKED={names}.")
 
 
-def _check_clashes(outcomes: Sequence[_Outcome]) -> None:
+def _break_clashes(outcomes: Sequence[_Outcome]) -> None:
+    """Break plugins with a name of others: the core and this project keep theirs, two strangers both lose."""
     for hook, row in REGISTRATIONS.items():
-        owners: dict[str, _Candidate] = {}
+        owners: dict[str, list[_Outcome]] = {}
         for outcome in outcomes if row.exclusive else ():
             for name, _ in outcome.registered.get(hook, ()):
-                first = owners.setdefault(name, outcome.candidate)
-                if first is not outcome.candidate:
-                    raise PluginError(_clash(f"{row.noun} {name!r}", first, outcome.candidate))
+                owners.setdefault(name, []).append(outcome)
+        for name, several in owners.items():
+            ranks = [each.candidate.rank for each in several]
+            for outcome in several if len(several) > 1 else ():
+                if outcome.candidate.rank < max(ranks) or ranks.count(max(ranks)) > 1:
+                    others = [each.candidate for each in several if each is not outcome]
+                    outcome.state, outcome.cause = "broken", _clash(f"{row.noun} {name!r}", outcome.candidate, others)
+    for outcome in outcomes:
+        if outcome.state == "broken":
+            outcome.registered, outcome.changes = {}, []
 
 
-def _clash(what: str, first: _Candidate, second: _Candidate) -> str:
-    by_name = first.name != second.name
-    one, two = (c.name if by_name or c.builtin else c.distribution for c in (first, second))
+def _clash(what: str, one: _Candidate, others: Sequence[_Candidate]) -> str:
+    told = " and ".join(f"{each} ({each.module})" for each in others)
+    blocked = (each.name if each.name != one.name or each.builtin else each.distribution for each in others)
+    choice = " or ".join(f"SIE_PLUGINS_BLOCKED={each}" for each in blocked)
     return (
-        f"two plugins register the {what}: {first} ({first.module}) and {second} ({second.module}). "
-        f"Uninstall one, or set SIE_PLUGINS_BLOCKED={one} or SIE_PLUGINS_BLOCKED={two}."
+        f"{one.module} registers the {what}, and so does {told}. Rename it, uninstall one, or set {choice} to keep it."
     )
 
 
@@ -159,7 +201,13 @@ def _assemble(outcomes: Sequence[_Outcome]) -> PluginSet:
     for hook, row in REGISTRATIONS.items():
         pairs = [pair for outcome in outcomes for pair in outcome.registered.get(hook, ())]
         fields[row.field] = dict(pairs) if row.by_name else tuple(item for _, item in pairs)
-    return PluginSet(reports=tuple(map(_report, outcomes)), **fields)
+    plugins = PluginSet(reports=tuple(map(_report, outcomes)), **fields)
+    for outcome, report in zip(outcomes, plugins.reports, strict=True):
+        for change in outcome.changes:
+            plugins.faults.add(str(report), change)
+        for each in outcome.deprecated:
+            logger.warning("%s: %s", report, each)
+    return plugins
 
 
 def _report(outcome: _Outcome) -> PluginReport:
@@ -173,4 +221,5 @@ def _report(outcome: _Outcome) -> PluginReport:
         state=outcome.state,
         cause=outcome.cause,
         registers=registers,
+        deprecated=outcome.deprecated,
     )

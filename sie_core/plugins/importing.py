@@ -1,4 +1,4 @@
-"""Guards the process while plugins are imported: an import may print, take long, hang, or end the process.
+"""Guards the process while plugins are imported: an import may print, take long, hang, change the process or end it.
 
 A file names the import under way, so that the next start can say which one ended the process.
 """
@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from platform import node
+from typing import Any, TypeVar
 
+from sie_core.contracts import DeprecatedWarning
+from sie_core.plugins.calls import Calls
 from sie_core.plugins.output import stdout_to_stderr
 from sie_core.settings import Settings
 
 log = logging.getLogger("sie_core.plugins")
 
+Result = TypeVar("Result")
+
 SLOW_S = 1.0
 """Seconds after which a slow import is logged: every start and every command waits for it."""
-HUNG_S = 10.0
-"""Seconds after which an import that has not returned yet is logged."""
+HUNG_S = 20.0
+"""Seconds that an import and its hooks may take; a start goes on without a plugin that hangs."""
 FOLDER = "sie-starts"
 
 
@@ -35,29 +40,34 @@ class Imports:
 
     def __init__(self, folder: Path | None) -> None:
         self._file = None if folder is None else folder / f"{node()}.{os.getpid()}"
+        self._calls = Calls()
 
-    @contextmanager
-    def of(self, who: str, block: str) -> Iterator[None]:
-        """Import a plugin in the block.
+    def run(self, who: str, distribution: str, block: str, call: Callable[[], Result]) -> tuple[Result, list[str]]:
+        """Import a plugin by `call`, on a thread of its own.
 
         Args:
             who: The plugin's name for messages.
-            block: Its name in `SIE_PLUGINS_BLOCKED`.
+            distribution: Once one import of a distribution hangs, its others are not begun.
+            block: The plugin's name in `SIE_PLUGINS_BLOCKED`.
+            call: Imports it.
+
+        Returns:
+            What `call` returned, and what it changed of the process, which is undone.
+
+        Raises:
+            HungError: It took longer than `HUNG_S`.
         """
-        remedy = f"set SIE_PLUGINS_BLOCKED={block} to start without it"
-        hung = threading.Timer(HUNG_S, log.critical, ("%s: its import has not ended for %g s; %s", who, HUNG_S, remedy))
-        hung.daemon = True
-        hung.start()
-        self._begin(f"{who} was imported; {remedy}")
+        self._begin(f"{who} was imported; set SIE_PLUGINS_BLOCKED={block} to start without it")
         started = time.monotonic()
+        changes: list[str] = []
         try:
-            with stdout_to_stderr():
-                yield
+            with stdout_to_stderr(), _undone(changes):
+                result = self._calls.within(f"import-{distribution}", HUNG_S, call)
         finally:
-            hung.cancel()
             self._end()
         if (took := time.monotonic() - started) > SLOW_S:
             log.warning("%s: its import took %.1f s, which every start waits for", who, took)
+        return result, changes
 
     def _begin(self, told: str) -> None:
         if self._file is not None:
@@ -68,6 +78,45 @@ class Imports:
         if self._file is not None:
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
+
+
+@contextmanager
+def deprecations() -> Iterator[list[str]]:
+    """Collect the deprecations that the block warns of; all other warnings go their way."""
+    found: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DeprecatedWarning)
+        show = warnings.showwarning
+
+        def keep(message: Any, category: type[Warning], *where: Any, **further: Any) -> None:
+            if issubclass(category, DeprecatedWarning):
+                found.append(str(message))
+            else:
+                show(message, category, *where, **further)
+
+        warnings.showwarning = keep
+        yield found
+
+
+@contextmanager
+def _undone(changes: list[str]) -> Iterator[None]:
+    """Undo what the block changes of the whole process, and list it in `changes`."""
+    folder, disabled = _working_directory(), logging.root.manager.disable
+    try:
+        yield
+    finally:
+        if folder is not None and (now := _working_directory()) != folder:
+            os.chdir(folder)
+            changes.append(f"its import changed the working directory to {now}, which is undone")
+        if logging.root.manager.disable != disabled:
+            changes.append(f"its import called logging.disable({logging.root.manager.disable}), which is undone")
+            logging.disable(disabled)
+
+
+def _working_directory() -> str | None:
+    with suppress(OSError):  # it was removed
+        return str(Path.cwd())
+    return None
 
 
 def begin_imports(settings: Settings) -> Imports:

@@ -53,6 +53,8 @@ class PluginReport:
     """Why it is broken or blocked, or the failure; for the operator."""
     registers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Hook name to the names of what was registered; empty if the plugin is broken or blocked."""
+    deprecated: tuple[str, ...] = ()
+    """What it uses that a later release no longer has, each with its replacement and that release."""
 
     def __str__(self) -> str:
         return f"plugin {self.name!r} of {self.distribution} {self.version}"
@@ -132,10 +134,18 @@ class PluginSet:
             problem: Its fault, as in "raised KeyError"; fit for a client.
             error: The exception; its text is for the log and the plugin's report only.
         """
+        owner = self._owner(hook, name)
         what = f"the {REGISTRATIONS[hook].noun} {name!r}"
-        owner = next((report for report in self.reports if name in report.registers.get(hook, ())), None)
         self.faults.add(UNKNOWN if owner is None else str(owner), f"{what} {problem}", error)
-        return what if owner is None else f"{what} of the {owner}"
+        return self.called(hook, name)
+
+    def called(self, hook: str, name: str) -> str:
+        """Return the name of something that a plugin registered, and the plugin's, for messages."""
+        owner = self._owner(hook, name)
+        return f"the {REGISTRATIONS[hook].noun} {name!r}" + (f" of the {owner}" if owner is not None else "")
+
+    def _owner(self, hook: str, name: str) -> PluginReport | None:
+        return next((report for report in self.reports if name in report.registers.get(hook, ())), None)
 
     def scheduler(self, name: str) -> SchedulerFactory:
         """Return the scheduler that `SIE_SCHEDULER` names.

@@ -19,6 +19,7 @@ from sie_core.contracts import (
     VersionedObject,
 )
 from sie_core.folder_store import FolderStore
+from sie_core.plugins.interfaces.signatures import require
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +39,7 @@ def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]
         )
     try:
         store = factory.create(url)
-        if not isinstance(store.url, str):
-            raise TypeError(f"{store!r:.100} is no store")
+        require(store, ObjectStore)
     except (ValueError, ImportError) as error:
         raise PluginError(f"{variable}={url!r} cannot be used: {error}") from error
     except Exception as error:

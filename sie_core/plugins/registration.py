@@ -14,6 +14,7 @@ from typing import Any, get_args
 from sie_core.contracts import (
     COMPARED,
     ArchitectureRecord,
+    DeviceProbe,
     ModelFamily,
     ObjectStoreFactory,
     Option,
@@ -28,6 +29,7 @@ from sie_core.contracts import (
     WeightTierFactory,
 )
 from sie_core.contracts.model.weights import may_run_code
+from sie_core.plugins.interfaces.signatures import mismatches, unfit
 from sie_core.settings import PREFIX, Settings, core_variables
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -54,12 +56,26 @@ class Registration:
     """Type of each entry; None if `problems` checks it."""
     name: Callable[[Any], str]
     problems: Check
+    interface: str
+    """Name of what plugins write for the hook, and the engine uses."""
+    versions: tuple[int, ...] = (1,)
+    """Versions of the interface that this core serves: the newest, and the one before it if there is one."""
     exclusive: bool = True
     """Whether two plugins may not register the same name."""
     mapping: bool = False
     """Whether the hook returns a mapping by name."""
     by_name: bool = False
     """Whether `PluginSet` holds them by name."""
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The versions that are served, like `sie.family/1`."""
+        return tuple(f"{self.interface}/{version}" for version in self.versions)
+
+    @property
+    def current(self) -> str:
+        """The newest version, for which new plugins are written."""
+        return f"{self.interface}/{max(self.versions)}"
 
 
 def _target(value: Any, what: str, form: str = "module:Class") -> Iterable[str]:
@@ -72,9 +88,11 @@ def _named(value: Any, what: str) -> Iterable[str]:
         yield f"{what} is {value!r}, not a name of letters, digits, '.', '_' and '-'"
 
 
-def _callable(value: Any, what: str) -> Iterable[str]:
+def _callable(value: Any, what: str, *arguments: str) -> Iterable[str]:
     if not callable(value):
         yield f"{what} is {value!r}, which cannot be called"
+    elif fault := unfit(value, arguments):
+        yield f"{what} {fault}"
 
 
 def _family(family: ModelFamily) -> Iterable[str]:
@@ -82,7 +100,7 @@ def _family(family: ModelFamily) -> Iterable[str]:
     if "." in str(family.id):
         yield f"id is {family.id!r}; a '.' would make it a class path in a model config's adapter_path"
     yield from _target(family.load, "load", "module:function")
-    yield from _callable(family.claims, "claims")
+    yield from _callable(family.claims, "claims", "card")
     yield from _patterns(family.weights)
     if isinstance(family.devices, str):
         yield f"devices is the string {family.devices!r}; make it frozenset({{{family.devices!r}}})"
@@ -127,16 +145,14 @@ def _probe(probe: Any) -> Iterable[str]:
     yield from _named(getattr(probe, "kind", None), "kind")
     if not isinstance(getattr(probe, "priority", None), int):
         yield "priority is no int"
-    yield from _callable(getattr(probe, "devices", None), "devices")
-    yield from _callable(getattr(probe, "memory", None), "memory")
-    yield from _callable(getattr(probe, "free_caches", None), "free_caches")
+    yield from mismatches(probe, DeviceProbe)
 
 
 def _tier(tier: WeightTierFactory) -> Iterable[str]:
     yield from _named(tier.name, "name")
     if not isinstance(tier.order, int):
         yield f"order is {tier.order!r}, no int"
-    yield from _callable(tier.create, "create")
+    yield from _callable(tier.create, "create", "context")
 
 
 def _package(package: WeightPackage) -> Iterable[str]:
@@ -148,17 +164,18 @@ def _package(package: WeightPackage) -> Iterable[str]:
 def _by_scheme(factory: ObjectStoreFactory | QueueTransportFactory) -> Iterable[str]:
     if not _SCHEME.fullmatch(str(factory.scheme)):
         yield f"scheme is {factory.scheme!r}, not a URL scheme in lower case such as 's3'"
-    yield from _callable(factory.create, "create")
+    arguments = ("url", "options") if isinstance(factory, QueueTransportFactory) else ("url",)
+    yield from _callable(factory.create, "create", *arguments)
 
 
 def _dtype(dtype: OutputDtype) -> Iterable[str]:
     yield from _named(dtype.name, "name")
-    yield from _callable(dtype.cast, "cast")
+    yield from _callable(dtype.cast, "cast", "vectors")
 
 
 def _postprocessor(each: Postprocessor) -> Iterable[str]:
     yield from _named(each.name, "name")
-    yield from _callable(each.create, "create")
+    yield from _callable(each.create, "create", "parameters", "dims")
     for what in ("source", "target"):
         if getattr(each, what) not in get_args(OutputType):
             yield f"{what} is {getattr(each, what)!r}, not one of {', '.join(get_args(OutputType))}"
@@ -195,31 +212,64 @@ def _model(model: type) -> Iterable[str]:
 
 def _factory(item: tuple[Any, Any]) -> Iterable[str]:
     yield from _named(item[0], "name")
-    yield from _callable(item[1], "factory")
+    yield from _callable(item[1], "factory", "limits")
 
 
 REGISTRATIONS: Mapping[str, Registration] = {
     "sie_model_families": Registration(
-        "families", "model family", ModelFamily, lambda it: str(it.id), _family, by_name=True
+        "families", "model family", ModelFamily, lambda it: str(it.id), _family, "sie.family", by_name=True
     ),
-    "sie_runners": Registration("runners", "runner", RunnerSpec, lambda it: str(it.name), _runner, exclusive=False),
+    "sie_runners": Registration(
+        "runners", "runner", RunnerSpec, lambda it: str(it.name), _runner, "sie.runner", (2,), exclusive=False
+    ),
     "sie_architectures": Registration(
-        "architectures", "architecture", ArchitectureRecord, lambda it: str(it.name), _architecture, by_name=True
+        "architectures",
+        "architecture",
+        ArchitectureRecord,
+        lambda it: str(it.name),
+        _architecture,
+        "sie.architecture",
+        by_name=True,
     ),
-    "sie_model_folders": Registration("model_folders", "folder of model configs", Path, str, _folder, exclusive=False),
+    "sie_model_folders": Registration(
+        "model_folders", "folder of model configs", Path, str, _folder, "sie.models", exclusive=False
+    ),
     "sie_schedulers": Registration(
-        "schedulers", "scheduler", None, lambda it: str(it[0]), _factory, mapping=True, by_name=True
+        "schedulers", "scheduler", None, lambda it: str(it[0]), _factory, "sie.scheduler", mapping=True, by_name=True
     ),
     "sie_memory_managers": Registration(
-        "memory_managers", "memory manager", None, lambda it: str(it[0]), _factory, mapping=True, by_name=True
+        "memory_managers",
+        "memory manager",
+        None,
+        lambda it: str(it[0]),
+        _factory,
+        "sie.memory",
+        mapping=True,
+        by_name=True,
     ),
-    "sie_device_probes": Registration("device_probes", "device probe", None, lambda it: str(it.kind), _probe),
-    "sie_weight_tiers": Registration("weight_tiers", "weight tier", WeightTierFactory, lambda it: it.name, _tier),
+    "sie_device_probes": Registration(
+        "device_probes", "device probe", None, lambda it: str(it.kind), _probe, "sie.probe"
+    ),
+    "sie_weight_tiers": Registration(
+        "weight_tiers", "weight tier", WeightTierFactory, lambda it: it.name, _tier, "sie.tier"
+    ),
     "sie_weight_packages": Registration(
-        "weight_packages", "weight package", WeightPackage, lambda it: it.repo_id, _package, exclusive=False
+        "weight_packages",
+        "weight package",
+        WeightPackage,
+        lambda it: it.repo_id,
+        _package,
+        "sie.package",
+        exclusive=False,
     ),
     "sie_object_stores": Registration(
-        "object_stores", "object store", ObjectStoreFactory, lambda it: str(it.scheme), _by_scheme, by_name=True
+        "object_stores",
+        "object store",
+        ObjectStoreFactory,
+        lambda it: str(it.scheme),
+        _by_scheme,
+        "sie.store",
+        by_name=True,
     ),
     "sie_queue_transports": Registration(
         "queue_transports",
@@ -227,18 +277,34 @@ REGISTRATIONS: Mapping[str, Registration] = {
         QueueTransportFactory,
         lambda it: str(it.scheme),
         _by_scheme,
+        "sie.queue",
         by_name=True,
     ),
     "sie_postprocessors": Registration(
-        "postprocessors", "postprocessor", Postprocessor, lambda it: it.name, _postprocessor, by_name=True
+        "postprocessors",
+        "postprocessor",
+        Postprocessor,
+        lambda it: it.name,
+        _postprocessor,
+        "sie.postprocessor",
+        by_name=True,
     ),
     "sie_output_dtypes": Registration(
-        "output_dtypes", "output dtype", OutputDtype, lambda it: it.name, _dtype, by_name=True
+        "output_dtypes", "output dtype", OutputDtype, lambda it: it.name, _dtype, "sie.dtype", by_name=True
     ),
-    "sie_references": Registration("references", "reference", Reference, lambda it: str(it.name), _reference),
-    "sie_settings": Registration("settings", "setting", PluginSetting, lambda it: str(it.variable), _setting),
+    "sie_references": Registration(
+        "references", "reference", Reference, lambda it: str(it.name), _reference, "sie.reference"
+    ),
+    "sie_settings": Registration(
+        "settings", "setting", PluginSetting, lambda it: str(it.variable), _setting, "sie.setting"
+    ),
     "sie_settings_models": Registration(
-        "settings_models", "settings model", type, lambda it: f"{it.__module__}.{it.__qualname__}", _model
+        "settings_models",
+        "settings model",
+        type,
+        lambda it: f"{it.__module__}.{it.__qualname__}",
+        _model,
+        "sie.settings-model",
     ),
 }
 """Every hook of `sie_core.hookspecs`."""

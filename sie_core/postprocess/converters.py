@@ -19,6 +19,7 @@ from sie_core.contracts import (
     Profile,
     SparseVector,
 )
+from sie_core.plugins.interfaces.signatures import require
 from sie_core.postprocess import require_form
 
 Report = Callable[[str, str, BaseException], object]
@@ -117,8 +118,9 @@ def make_converter(postprocessor: Postprocessor, profile: Profile, dims: Mapping
         raise ValueError(f"{postprocessor.name} makes {postprocessor.target} of {source}, and the model gives {gives}")
     try:
         made = postprocessor.create(parameters_of(postprocessor, profile), dims[source])
-        if not isinstance(made.dims, int) or not callable(made.convert):
-            raise TypeError(f"{made!r:.100} is no converter")
+        require(made, Converter)
+        if not isinstance(made.dims, int):
+            raise TypeError(f"dims is {made.dims!r:.100}, no int")
     except ValueError as error:
         raise ValueError(f"loadtime.{config_name(postprocessor)}: {error}") from error
     except Exception as error:

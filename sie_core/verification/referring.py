@@ -22,6 +22,7 @@ from sie_core.contracts import (
     ReferenceModel,
     Task,
 )
+from sie_core.plugins.interfaces.signatures import UnfitObject, require
 from sie_core.verification.differences import scores
 from sie_core.verification.questions import Question
 
@@ -124,11 +125,15 @@ def _loaded(reference: Reference, context: LoadContext, served: ModelInfo) -> Re
     if lacking := [each for each in reference.requires if not _is_installed(each)]:
         raise NoReferenceError(f"is not installed: pip install {' '.join(map(repr, lacking))}")
     try:
-        found: ReferenceModel = resolve_name(reference.target).load(context, served)
+        model = resolve_name(reference.target)
+        require(model, ReferenceModel)
+        found: ReferenceModel = model.load(context, served)
     except NoReferenceError:
         raise
     except ImportError as error:
         raise NoReferenceError(f"needs a package that is not installed: pip install {error.name}") from error
+    except UnfitObject as error:
+        raise NoReferenceError(f"does not fit this sie-core: {reference.target}: {error}") from error
     except Exception as error:  # a library may fail in any way at weights it does not understand
         log.exception("the reference %s cannot load %s", reference.name, context.model.id)
         raise NoReferenceError(f"cannot load the weights ({type(error).__name__}: {_line(error)})") from error

@@ -6,23 +6,27 @@ import json
 import logging
 import sys
 import threading
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from sie_core import hookspecs
+from sie_core.cli.plugins import table
 from sie_core.contracts import PluginError
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginReport, PluginSet, discover, importing
+from sie_core.plugins.discovery import OF_THIS_PROJECT
 from sie_core.plugins.registration import REGISTRATIONS
 from sie_core.settings import Settings
 
-HEAD = """
+HEAD = f"""
 from pathlib import Path
 from sie_core.contracts import ArchitectureRecord, Batch, ModelFamily, Option, OutputDtype, Postprocessor, RunnerSpec
 from sie_core.contracts import ObjectStoreFactory, PluginSetting, WeightPackage, WeightTierFactory
 from sie_core.hookspecs import hookimpl
-CONTRACT_VERSION = 1
+INTERFACES = {tuple(row.current for row in REGISTRATIONS.values())}
 def claims(card): return None
 class Probe:
     kind, priority = "same", 0
@@ -106,10 +110,26 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
     [
         ("raise SystemExit(3)", ["t_broken cannot be imported: SystemExit: 3"]),
         ("1 / 0", ["ZeroDivisionError: division by zero"]),
-        ("CONTRACT_VERSION = '1'", ["contract version '1'", "contract version 1", "install a release"]),
-        ("del CONTRACT_VERSION", ["states no CONTRACT_VERSION", "write CONTRACT_VERSION = 1"]),
+        (
+            family("t") + "INTERFACES = ('sie.family/7', 'sie.dtype/1')",
+            ["was written for sie.family/7", "serves sie.family/1", "install a newer sie-core"],
+        ),
+        (
+            family("t") + "INTERFACES = ('sie.family/0', 'sie.dtype/1')",
+            ["was written for sie.family/0", "install a newer release of the plugin", "compatibility.md"],
+        ),
+        (
+            family("t") + "INTERFACES = ('sie.familly/1', 'sie.dtype/1')",
+            ["implements sie_model_families and states no version of sie.family; write INTERFACES = ('sie.family/1',"],
+        ),
+        (family("t") + "INTERFACES = 'sie.family/1'", ["INTERFACES = 'sie.family/1', not a tuple of strings"]),
+        (family("t") + "del INTERFACES", ["does not state the interfaces", "write INTERFACES = ('sie.family/1',"]),
+        ("del INTERFACES\nCONTRACT_VERSION = 2", ["CONTRACT_VERSION = 2, and there was only 1"]),
+        ("from sie_core.contracts import BatchPolicy", ["cannot import name 'BatchPolicy'", "compatibility.md"]),
+        ("@hookimpl\ndef sie_batch_policies(): return {}", ["became sie_schedulers", "compatibility.md says how"]),
+        ("raise KeyboardInterrupt", ["cannot be imported: KeyboardInterrupt"]),
         ("def sie_model_families(): return []", ["without @hookimpl"]),
-        ("def __getattr__(name): raise OSError(name)\ndel CONTRACT_VERSION", ["cannot be registered: OSError"]),
+        ("def __getattr__(name): raise OSError(name)\ndel INTERFACES", ["cannot be registered: OSError"]),
         ("@hookimpl\ndef sie_model_family(): return []", ["sie_model_family,", "did you mean sie_model_families?"]),
         ("@hookimpl(wrapper=True)\ndef sie_runners(): yield", ["sie_runners as a wrapper"]),
         ("@hookimpl\ndef sie_model_families(): raise OSError('disk')", ["sie_model_families raised OSError: disk"]),
@@ -133,8 +153,20 @@ def test_an_active_plugin_is_in_the_set_and_its_report_says_what_it_registers(di
         (family("t").replace("claims)", "claims, weights=('*.pkl',))"), ["weights holds '*.pkl'", "can run code"]),
         (family("t").replace("[Mod", "2 * [Mod"), ["the model family 't' twice"]),
         ("@hookimpl\ndef sie_model_folders(): return [Path('/nowhere')]", ["/nowhere is no folder", "wheel"]),
-        ("@hookimpl\ndef sie_device_probes(): return [3]", ["kind is None", "devices is None"]),
+        ("@hookimpl\ndef sie_device_probes(): return [3]", ["kind is None", "it has no method `devices`"]),
         ("@hookimpl\ndef sie_weight_tiers(): return [WeightTierFactory('t', '9', list)]", ["order is '9', no int"]),
+        (
+            "Probe.memory = lambda self: None\n@hookimpl\ndef sie_device_probes(): return [Probe()]",
+            ["its `memory` lacks the parameter 'device'"],
+        ),
+        (
+            "@hookimpl\ndef sie_memory_managers(): return {'t': lambda: None}",
+            ["malformed memory manager", "factory lacks the parameter 'limits'"],
+        ),
+        (
+            "@hookimpl\ndef sie_weight_tiers(): return [WeightTierFactory('t', 9, lambda context, more: None)]",
+            ["create takes (context, more) and is called otherwise: missing a required argument: 'more'"],
+        ),
         ("@hookimpl\ndef sie_object_stores(): return [ObjectStoreFactory('S3:', list)]", ["scheme is 'S3:'"]),
         ("@hookimpl\ndef sie_output_dtypes(): return [OutputDtype('t', 't', None)]", ["cast is None"]),
         (setting("'SIE_T', 'a', 't', ('b',)"), ["default is 'a', which allowed does not hold"]),
@@ -190,21 +222,69 @@ def test_a_strict_start_names_every_broken_plugin(distribution):
         ("sie_schedulers(): return {'same': list}", "scheduler"),
         ("sie_architectures(): return [ArchitectureRecord('same')]", "architecture"),
         ("sie_output_dtypes(): return [OutputDtype('same', 's', list)]", "output dtype"),
-        ("sie_postprocessors(): return [Postprocessor('same', 'dense', 'sparse', list)]", "postprocessor"),
+        ("sie_postprocessors(): return [Postprocessor('same', 'dense', 'sparse', dict)]", "postprocessor"),
         ("sie_weight_tiers(): return [WeightTierFactory('same', 1, list)]", "weight tier"),
         ("sie_object_stores(): return [ObjectStoreFactory('same', list)]", "object store"),
         ("sie_device_probes(): return [Probe()]", "device probe"),
     ],
 )
-def test_a_name_claimed_twice_stops_the_start_and_names_both_and_the_way_out(distribution, hook, noun):
+def test_a_name_claimed_twice_breaks_both_strangers_and_names_both_and_the_way_out(distribution, hook, noun):
     names = tuple(distribution(name, f"@hookimpl\ndef {hook}\n") for name in ("t-first", "t-second"))
+    other = distribution("t-other", family("t-other"))
 
-    with pytest.raises(PluginError, match=f"two plugins register the {noun} 'same'") as stopped:
-        discover(Settings(plugins=names))
+    plugins = discover(Settings(plugins=(*names, other)))
 
-    for name in names:
-        assert f"{name} 1.2" in str(stopped.value)
-        assert f"SIE_PLUGINS_BLOCKED={name}" in str(stopped.value)
+    assert set(plugins.families) == {"t-other"}
+    for name, second in zip(names, reversed(names), strict=True):
+        report = found(plugins, name)
+        assert (report.state, report.registers) == ("broken", {})
+        module = second.replace("-", "_")
+        assert f"registers the {noun} 'same', and so does plugin {second!r} of {second} 1.2 ({module})" in report.cause
+        assert f"SIE_PLUGINS_BLOCKED={second}" in report.cause
+
+
+def test_a_stranger_loses_a_name_of_this_project_which_keeps_it(distribution):
+    name = distribution("t-stranger", family("fake"))
+
+    plugins = discover(Settings(plugins=(name, "fake")))
+
+    assert plugins.families["fake"].load != "m:f"
+    assert found(plugins, "sie-fake").state == "active"
+    assert "model family 'fake', and so does plugin 'fake' of sie-fake" in found(plugins, name).cause
+
+
+def test_every_distribution_of_this_project_keeps_its_names():
+    names = {folder.parent.name for folder in Path(__file__).parents[2].glob("plugins/*/pyproject.toml")}
+
+    assert names == OF_THIS_PROJECT
+
+
+def test_the_statement_of_before_is_understood_and_deprecated_and_both_are_told(distribution, caplog):
+    old = distribution("t-old", "del INTERFACES\nCONTRACT_VERSION = 1\n" + family("t"))
+    new = distribution("t-new", family("t-new"))
+
+    plugins = discover(Settings(plugins=(old, new)))
+
+    (told,) = found(plugins, old).deprecated
+    assert found(plugins, old).state == "active"
+    assert found(plugins, new).deprecated == ()
+    for words in ("CONTRACT_VERSION of t_old", "sie-core 1.2", "write INTERFACES = ('sie.family/1',)"):
+        assert words in told
+    assert f"plugin 't-old' of t-old 1.2: {told}" in caplog.text
+    assert any(told in line for line in table(plugins.reports))
+
+
+def test_a_version_before_the_newest_is_served_and_older_ones_are_not(distribution, monkeypatch):
+    row = replace(REGISTRATIONS["sie_model_families"], versions=(2, 3))
+    monkeypatch.setitem(REGISTRATIONS, "sie_model_families", row)
+    state = {}
+    for version in (1, 2, 3, 4):
+        name = distribution(f"t-{version}", family(f"t-{version}"), head=HEAD.replace("family/1", f"family/{version}"))
+        state[version] = found(discover(Settings(plugins=(name,))), name).state
+    both = distribution("t-both", family("t-both"), head=HEAD.replace("family/1", "family/3', 'sie.family/4"))
+
+    assert state == {1: "broken", 2: "active", 3: "active", 4: "broken"}
+    assert found(discover(Settings(plugins=(both,))), both).state == "active"
 
 
 def test_what_a_broken_plugin_claims_clashes_with_nobody(distribution):
@@ -230,8 +310,10 @@ def test_the_remedy_for_twins_names_their_distributions(distribution):
     for name in ("t-one", "t-two"):
         distribution(name, family("same"), entry="twin")
 
-    with pytest.raises(PluginError, match="SIE_PLUGINS_BLOCKED=t-one or SIE_PLUGINS_BLOCKED=t-two"):
-        discover(Settings(plugins=("twin",)))
+    plugins = discover(Settings(plugins=("twin",)))
+
+    assert "SIE_PLUGINS_BLOCKED=t-two" in found(plugins, "t-one").cause
+    assert "SIE_PLUGINS_BLOCKED=t-one" in found(plugins, "t-two").cause
 
 
 def test_an_allow_list_that_names_what_is_not_installed_stops_the_start():
@@ -247,14 +329,14 @@ def test_a_block_list_may_name_what_is_not_installed_and_says_so(caplog):
 
 def test_a_plugin_replaces_a_built_in_once_that_is_blocked(distribution):
     name = distribution("t-scheduler", "@hookimpl\ndef sie_schedulers(): return {'fair': list}\n")
-
-    with pytest.raises(PluginError, match="scheduler 'fair'") as stopped:
-        discover(Settings(plugins=(name,)), BUILTINS)
     remedy = "sie_core.defaults.scheduler"
-    assert f"SIE_PLUGINS_BLOCKED={remedy}" in str(stopped.value)
-    plugins = discover(Settings(plugins=(name,), plugins_blocked=(remedy,)), BUILTINS)
 
-    assert plugins.schedulers["fair"] is list
+    beside = discover(Settings(plugins=(name,)), BUILTINS)
+    alone = discover(Settings(plugins=(name,), plugins_blocked=(remedy,)), BUILTINS)
+
+    assert beside.schedulers["fair"] is not list
+    assert f"SIE_PLUGINS_BLOCKED={remedy}" in found(beside, name).cause
+    assert alone.schedulers["fair"] is list
 
 
 def test_a_broken_built_in_stops_the_start():
@@ -327,26 +409,40 @@ def test_an_import_that_takes_long_is_warned_of_by_name(distribution, monkeypatc
     assert "plugin 't-slow' of t-slow 1.2: its import took 0.0 s, which every start waits for" in caplog.text
 
 
-def test_an_import_that_hangs_is_named_while_it_does(distribution, monkeypatch):
-    monkeypatch.setattr(importing, "HUNG_S", 0.01)
-    named = threading.Event()
-
-    class Hears(logging.Handler):
-        def emit(self, record):
-            if "t-hangs" in (told := record.getMessage()) and "SIE_PLUGINS_BLOCKED=t-hangs" in told:
-                named.set()
-
-    monkeypatch.setattr(importing, "t_named", named, raising=False)
-    hears = Hears()
-    importing.log.addHandler(hears)
+def test_imports_that_hang_cost_a_limit_once_a_distribution_and_are_named(distribution, monkeypatch):
+    monkeypatch.setattr(importing, "HUNG_S", 0.2)
+    ended = threading.Event()
+    monkeypatch.setattr(importing, "t_ended", ended, raising=False)
+    code = "from sie_core.plugins import importing\nassert importing.t_ended.wait(60)\n"
+    name = distribution("t-hangs", code)
+    with (Path(sys.path[0]) / "t_hangs-1.2.dist-info/entry_points.txt").open("a") as file:
+        file.write("t-hangs-too = t_hangs_too\n")
+    other = distribution("t-other", family("t-other"))
     try:
-        code = "from sie_core.plugins import importing\nassert importing.t_named.wait(30)\n"
-        plugins = discover(Settings(plugins=(distribution("t-hangs", code),)))
+        plugins = discover(Settings(plugins=(name, other)))
     finally:
-        importing.log.removeHandler(hears)
+        ended.set()
 
-    assert found(plugins, "t-hangs").state == "active"
-    assert named.is_set()
+    told = {each.name: each.cause for each in plugins.broken}
+    assert "its import did not come back within 0.2 s; set SIE_PLUGINS_BLOCKED=t-hangs to start" in told["t-hangs"]
+    assert "its import does not come back" in told["t-hangs-too"]
+    assert set(plugins.families) == {"t-other"}
+
+
+def test_what_an_import_changes_of_the_process_is_undone_and_told(distribution, tmp_path):
+    folder = Path.cwd()
+    code = f"import logging, os\nlogging.disable(logging.CRITICAL)\nos.chdir({str(tmp_path)!r})\n"
+    name = distribution("t-changes", code + family("t-changes"))
+
+    plugins = discover(Settings(plugins=(name,)))
+
+    assert Path.cwd() == folder
+    assert logging.root.manager.disable == logging.NOTSET
+    (report,) = [each for each in plugins.reports_now() if each.distribution == name]
+    assert report.state == "failing"
+    assert f"its import changed the working directory to {tmp_path}, which is undone" in report.cause
+    assert "its import called logging.disable(50), which is undone" in report.cause
+    assert set(plugins.families) == {"t-changes"}
 
 
 def test_what_plugins_print_at_import_goes_to_stderr(distribution, capfd):

@@ -10,7 +10,7 @@ from sie_core.hookspecs import hookimpl
 if TYPE_CHECKING:
     from sie_cluster.settings import ClusterSettings
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.queue/1", "sie.settings-model/1")
 
 
 @hookimpl

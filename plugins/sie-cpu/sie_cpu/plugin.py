@@ -12,7 +12,7 @@ from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
 from sie_cpu.builds import ISA, fast_in, installed
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.runner/2", "sie.setting/1")
 
 
 @hookimpl

@@ -9,7 +9,7 @@ from sie_core.hookspecs import hookimpl
 from sie_gliner.claims import claim_gliner, name_companions
 from sie_gliner.options import OPTIONS, PYTHON
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1", "sie.models/1", "sie.reference/1", "sie.setting/1")
 
 DEVICES = frozenset({"cpu", "cuda", "mps"})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from sie_core.contracts import Access, BrokerPlan, LocalBroker, QueueTransport, QueueTransportFactory
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.queue/1",)
 
 
 @hookimpl

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from sie_core.contracts import CONTRACT_VERSION, ObjectStore, ObjectStoreFactory
+from sie_core.contracts import ObjectStore, ObjectStoreFactory
 from sie_core.hookspecs import hookimpl
 
-__all__ = ["CONTRACT_VERSION", "sie_object_stores"]
+__all__ = ["INTERFACES", "sie_object_stores"]
+
+INTERFACES = ("sie.store/1",)
 
 SCHEMES = ("s3", "gs", "az")
 

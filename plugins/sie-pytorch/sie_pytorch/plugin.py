@@ -22,7 +22,7 @@ from sie_pytorch.families.vision.options import OPTIONS as VISION_OPTIONS
 from sie_pytorch.forward.specs import RUNNERS
 from sie_pytorch.settings import CPU_BFLOAT16
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1", "sie.runner/2", "sie.models/1", "sie.probe/1", "sie.package/1", "sie.setting/1")
 
 MINILM = WeightPackage(
     repo_id="sentence-transformers/all-MiniLM-L6-v2",

@@ -15,7 +15,7 @@ from sie_core.hookspecs import hookimpl
 from sie_sentence_transformers.fallback.claims import claim_fallback
 from sie_sentence_transformers.references.specs import REFERENCES
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1", "sie.reference/1")
 
 OPTIONS = (NORMALIZE, *PROMPT_OPTIONS, replace(LENGTH, stage="run"), SIMILARITY, AUTO_MAP)
 """A length is an argument of the library's `encode`, so it keeps requests apart."""

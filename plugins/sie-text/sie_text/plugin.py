@@ -13,7 +13,7 @@ from sie_text.architectures import RECORDS
 from sie_text.options import STATIC_OPTIONS
 from sie_text.recipe.static import claim_static
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1", "sie.architecture/1", "sie.models/1")
 
 
 @hookimpl

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from sie_core.contracts.backend.requests import Priority
 from sie_core.contracts.family.adapter import Unit
-
-SCHEDULER_VERSION: Final = 1
-"""Version of the interface `Scheduler`. A change that breaks schedulers raises it."""
 
 
 class QueuedModel(Hashable, Protocol):
@@ -106,11 +103,6 @@ class Scheduler(Protocol):
     Never called from two threads at once. It has neither clock, thread nor lock: times are seconds of the caller's
     monotonic clock, and never decrease.
     """
-
-    @property
-    def version(self) -> int:
-        """The `SCHEDULER_VERSION` that it was written for. An engine of another version does not start with it."""
-        ...
 
     def add_model(self, model: QueuedModel, limits: BatchLimits) -> None:
         """Serve a model from now on."""

@@ -111,6 +111,10 @@ class DeviceQueue:
 
     # Without the lock, which a scheduler that hangs holds: a status must still say so.
 
+    def problem(self) -> str | None:
+        """Explain why only a restart makes the scheduler serve that was chosen."""
+        return self._scheduler.problem
+
     def queued(self) -> tuple[int, int]:
         """Return the units and the cost units that wait."""
         return self._scheduler.queued_units, self._scheduler.queued_cost

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from sie_core.catalog.loading import RAISED_BY
 from sie_core.contracts import InferenceError, LoadFailure, ModelLoadError, OutOfDeviceMemory
 from sie_core.contracts.errors import PERMANENT_FAILURES
 from sie_core.engine.timeouts import Timeouts
@@ -67,7 +68,8 @@ def _raised(error: BaseException) -> str:
     while frame is not None:
         module, frame = str(frame.tb_frame.f_globals.get("__name__", "")), frame.tb_next
     where = f" in {module}" if module else ""
-    return f"its adapter raised {type(error).__name__}{where}"
+    notes = (each for each in getattr(error, "__notes__", ()) if each.startswith(RAISED_BY))
+    return f"its adapter raised {type(error).__name__}{where}{''.join(f', {each}' for each in notes)}"
 
 
 def failed_load(

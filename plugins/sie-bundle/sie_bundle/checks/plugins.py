@@ -16,8 +16,8 @@ from sie_bundle.locks.requirements import find_wheel
 from sie_bundle.locks.targets import Target
 from sie_bundle.locks.wheels import Wheel
 from sie_core.catalog import did_you_mean
-from sie_core.contracts import CONTRACT_VERSION, PluginError
-from sie_core.plugins import PluginReport, PluginSet, discover
+from sie_core.contracts import PluginError
+from sie_core.plugins import PluginReport, PluginSet, discover, unserved
 from sie_core.settings import Settings
 
 
@@ -86,10 +86,10 @@ def _of_one(
         )
     elif not wheel.plugins:
         yield Finding(where, f"{wheel.file.name} registers no plugin: it has no entry point in the group `sie`")
-    elif wheel.contract != CONTRACT_VERSION:
-        stated = "states no contract version" if wheel.contract is None else f"is made for contract {wheel.contract}"
-        remedy = f"take a release for contract {CONTRACT_VERSION}, or a sie-core that serves the other"
-        yield Finding(where, f"{wheel.file.name} {stated}, and this sie-core serves {CONTRACT_VERSION}: {remedy}")
+    elif wheel.interfaces is None:
+        yield Finding(where, f"{wheel.file.name} states no INTERFACES: take a release of the plugin that does")
+    elif fault := unserved(wheel.interfaces):
+        yield Finding(where, f"{wheel.file.name} {fault}")
     else:
         told = f"{wheel.name} is at hand as a wheel, and not installed here: its families and claims were not checked"
         yield Finding(where, told, note=True)

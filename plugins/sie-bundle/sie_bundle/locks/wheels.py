@@ -32,8 +32,8 @@ class Wheel:
     requires: tuple[Requirement, ...] = ()
     plugins: tuple[str, ...] = ()
     """Names of the plugins it registers by entry point."""
-    contract: int | None = None
-    """What the module of its first plugin states as `CONTRACT_VERSION`."""
+    interfaces: tuple[str, ...] | None = None
+    """What the module of its first plugin states as `INTERFACES`; empty if it states their oldest versions."""
 
     @cached_property
     def sha256(self) -> str:
@@ -89,7 +89,7 @@ def read_wheel(file: Path) -> Wheel:
             metadata = HeaderParser().parsestr(_text(archive, f"{folder}/METADATA"))
             entries = f"{folder}/entry_points.txt"
             plugins = _plugins(_text(archive, entries)) if entries in archive.namelist() else {}
-            contract = next((_contract(archive, module) for module in plugins.values()), None)
+            interfaces = next((_interfaces(archive, module) for module in plugins.values()), None)
         requires = tuple(Requirement(each) for each in metadata.get_all("Requires-Dist", []))
     except InvalidWheelFilename as error:
         raise BundlingError(f"{file}: {error}") from None
@@ -101,7 +101,7 @@ def read_wheel(file: Path) -> Wheel:
         raise BundlingError(
             f"{file}: its metadata are those of {metadata['Name']} {metadata['Version']}: build it again"
         )
-    return Wheel(file.absolute(), name, str(version), requires, tuple(plugins), contract)
+    return Wheel(file.absolute(), name, str(version), requires, tuple(plugins), interfaces)
 
 
 def _text(archive: zipfile.ZipFile, member: str) -> str:
@@ -120,16 +120,20 @@ def _plugins(text: str) -> dict[str, str]:
     return dict(parser[ENTRY_POINT_GROUP]) if parser.has_section(ENTRY_POINT_GROUP) else {}
 
 
-def _contract(archive: zipfile.ZipFile, module: str) -> int | None:
-    """Read the number that a module assigns to `CONTRACT_VERSION`, without running it."""
+def _interfaces(archive: zipfile.ZipFile, module: str) -> tuple[str, ...] | None:
+    """Read the strings that a module assigns to `INTERFACES`, without running it; none for `CONTRACT_VERSION`."""
     path = module.partition(":")[0].strip().replace(".", "/")
     member = next((each for each in (f"{path}.py", f"{path}/__init__.py") if each in archive.namelist()), None)
     try:
         tree = ast.parse(_text(archive, member) if member else "")
+        stated = {
+            name.id: ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for name in node.targets
+            if isinstance(name, ast.Name) and name.id in ("INTERFACES", "CONTRACT_VERSION")
+        }
     except (SyntaxError, ValueError, RecursionError):
         return None
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and any(getattr(each, "id", "") == "CONTRACT_VERSION" for each in node.targets):
-            value = getattr(node.value, "value", None)
-            return value if isinstance(value, int) else None
-    return None
+    found = stated.get("INTERFACES", () if stated.get("CONTRACT_VERSION") == 1 else None)
+    return tuple(map(str, found)) if isinstance(found, tuple | list) else None

@@ -10,7 +10,7 @@ from functools import partial
 
 from sie_cluster.settings import ClusterSettings
 from sie_core.contracts import ConnectionState, PluginError, QueueError, QueueSettings, QueueTransport
-from sie_core.plugins import PluginSet
+from sie_core.plugins import PluginSet, UnfitObject, require
 from sie_core.plugins.object_stores import url_scheme
 from sie_core.settings import SettingsError
 
@@ -51,9 +51,15 @@ def transport_maker(settings: ClusterSettings, plugins: PluginSet) -> Make:
 
     def make() -> QueueTransport:
         try:
-            return factory.create(url, options)
+            transport = factory.create(url, options)
+            require(transport, QueueTransport)
+        except UnfitObject as error:
+            raise PluginError(
+                f"SIE_NATS_URL: the transport of {scheme}:// does not fit this sie-core: {error}"
+            ) from error
         except (ValueError, ImportError) as error:
             raise PluginError(f"SIE_NATS_URL cannot be used: {error}") from error
+        return transport
 
     make()
     return make

@@ -3,7 +3,7 @@
 from sie_core.contracts import ModelFamily
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1",)
 
 
 @hookimpl

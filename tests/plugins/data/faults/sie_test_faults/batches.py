@@ -10,7 +10,7 @@ class Odd(FairScheduler):
 
 
 class Junk:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.scheduler/1",)
 
     @staticmethod
     @hookimpl

@@ -19,7 +19,7 @@ def junk(card):
 
 
 class Raise:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.family/1",)
 
     @staticmethod
     @hookimpl
@@ -28,7 +28,7 @@ class Raise:
 
 
 class Hang:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.family/1",)
 
     @staticmethod
     @hookimpl
@@ -37,7 +37,7 @@ class Hang:
 
 
 class Junk:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.family/1",)
 
     @staticmethod
     @hookimpl

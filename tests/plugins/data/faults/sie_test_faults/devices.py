@@ -21,7 +21,7 @@ def no_driver():
 
 
 class Raises:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.probe/1",)
 
     @staticmethod
     @hookimpl
@@ -30,7 +30,7 @@ class Raises:
 
 
 class Junk:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.probe/1",)
 
     @staticmethod
     @hookimpl

@@ -2,7 +2,7 @@
 
 import os
 
-CONTRACT_VERSION = 1
+INTERFACES = ()
 
 if os.environ.get("FAULTS_DIE"):
     os._exit(7)

@@ -17,7 +17,7 @@ class Undecided:
 
 
 class Raises:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.memory/1",)
 
     @staticmethod
     @hookimpl

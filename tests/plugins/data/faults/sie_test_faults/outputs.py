@@ -9,7 +9,7 @@ def create(parameters, dims):
 
 
 class Raises:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.postprocessor/1",)
 
     @staticmethod
     @hookimpl

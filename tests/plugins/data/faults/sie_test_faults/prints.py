@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-CONTRACT_VERSION = 1
+INTERFACES = ()
 
 print("hello from Python")
 os.write(1, b"hello from C\n")

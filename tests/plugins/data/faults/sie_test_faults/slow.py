@@ -2,6 +2,6 @@
 
 import time
 
-CONTRACT_VERSION = 1
+INTERFACES = ()
 
 time.sleep(1.1)

@@ -16,7 +16,7 @@ def cannot_be_made(context):
 
 
 class CannotBeMade:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.tier/1",)
 
     @staticmethod
     @hookimpl
@@ -25,7 +25,7 @@ class CannotBeMade:
 
 
 class Raises:
-    CONTRACT_VERSION = 1
+    INTERFACES = ("sie.tier/1",)
 
     @staticmethod
     @hookimpl

@@ -2,4 +2,4 @@
 
 import there_is_no_such_library  # noqa: F401
 
-CONTRACT_VERSION = 1
+INTERFACES = ()

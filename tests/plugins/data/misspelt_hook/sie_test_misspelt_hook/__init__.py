@@ -2,7 +2,7 @@
 
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ()
 
 
 @hookimpl

@@ -2,7 +2,7 @@ from sie_text.architectures import Architecture, Layers, PreNorm
 
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.architecture/1",)
 LAYERS = Layers(
     layers="layers", joined=("qkv",), attention_output="out", up=("mlp.up_proj", "mlp.gate_proj"), down="mlp.down_proj",
     norms=PreNorm("before", "between", "norm"), norm="rms", query_norm="q_norm", key_norm="k_norm", gated=True,

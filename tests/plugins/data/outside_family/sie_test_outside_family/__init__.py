@@ -8,7 +8,7 @@ import numpy as np
 from sie_core.contracts import Adapter, InvalidInput, ItemOutput, ModelFacts, ModelFamily, Option, Unit
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1", "sie.models/1")
 
 
 class Letters(Adapter):

@@ -5,7 +5,7 @@ from sie_text.options import LENGTH
 from sie_core.contracts import ModelFamily, claim_architectures
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1",)
 
 
 @hookimpl

@@ -3,7 +3,7 @@
 from sie_core.contracts import Room
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.memory/1",)
 
 
 class OneAtATime:

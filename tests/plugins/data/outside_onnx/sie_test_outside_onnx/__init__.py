@@ -6,7 +6,7 @@ from sie_text.recipe import NotUnderstoodError, read_recipe
 from sie_core.contracts import Claim, ModelFamily, NoClaim
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1",)
 
 
 def claims(card):

@@ -3,7 +3,7 @@
 from sie_core.contracts import ItemOutput, Option, Postprocessor
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.postprocessor/1",)
 
 
 class MeanOfTokens:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from sie_core.contracts import CONTRACT_VERSION, QueueTransportFactory
+from sie_core.contracts import QueueTransportFactory
 from sie_core.hookspecs import hookimpl
 from sie_test_outside_queue.transport import ShelfTransport
 
-__all__ = ["CONTRACT_VERSION", "sie_queue_transports"]
+__all__ = ["INTERFACES", "sie_queue_transports"]
+
+INTERFACES = ("sie.queue/1",)
 
 
 @hookimpl

@@ -9,7 +9,7 @@ import numpy as np
 from sie_core.contracts import ItemOutput, PluginSetting, Reference, ReferenceModel
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.reference/1", "sie.setting/1")
 WRONG_BY = PluginSetting("SIE_LETTERS_WRONG_BY", "0", "What is added to every count of a letter.", ("0", "0.5"))
 
 

@@ -7,7 +7,7 @@ from sie_pytorch.forward import INTERFACE
 from sie_core.contracts import RunnerSpec
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.runner/2",)
 
 
 @hookimpl

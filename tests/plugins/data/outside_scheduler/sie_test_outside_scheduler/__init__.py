@@ -3,12 +3,10 @@
 from sie_core.contracts import Batch
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.scheduler/1",)
 
 
 class FirstInFirstOut:
-    version = 1
-
     def __init__(self, limits):
         self._queue = []
         self._limits = {}

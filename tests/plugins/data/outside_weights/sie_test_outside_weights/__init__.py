@@ -12,7 +12,7 @@ from sie_core.contracts import (
 )
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.tier/1", "sie.store/1")
 
 
 class FolderStore:

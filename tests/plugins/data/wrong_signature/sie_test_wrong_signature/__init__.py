@@ -2,7 +2,7 @@
 
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1",)
 
 
 @hookimpl
