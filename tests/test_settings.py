@@ -183,7 +183,7 @@ def test_a_variable_of_a_plugin_is_known_and_the_nearest_name_of_a_misspelt_one(
 
 
 def test_a_plugin_s_variable_is_its_default_where_it_is_unset_or_empty() -> None:
-    setting = PluginSetting("SIE_CPU_ISA", "auto", "The instruction set.", ("auto", "avx2"))
+    setting = PluginSetting("SIE_CPU_ISA", "auto", "The instruction set.", allowed=("auto", "avx2"))
     assert [setting.value(each) for each in ({}, {"SIE_CPU_ISA": ""}, {"SIE_CPU_ISA": "avx2"})] == [
         "auto",
         "auto",

@@ -110,7 +110,7 @@ class FairScheduler:
         if run_s >= PREEMPTIBLE_S:
             shortest_s = min(queue.speed.predict(each.size) or 0.0 for each in taken)
         preemptible = within is None and min(run_s, shortest_s) >= PREEMPTIBLE_S and self._comes(now)
-        batch = Batch(model, tuple(units), cost, predicted_s, preemptible)
+        batch = Batch(model, tuple(units), cost, predicted_s=predicted_s, preemptible=preemptible)
         if within is not None:
             self._running[within].preempted_s -= run_s
         if not self._running:

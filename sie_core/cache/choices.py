@@ -107,7 +107,11 @@ def _identities(weights: Path) -> Iterable[tuple[str, int, int]]:
 
 def _choice(entry: Mapping[str, Any]) -> KeptChoice:
     choice = KeptChoice(
-        entry["about"], entry["chosen"], entry["reason"], dict(entry["setup"]), entry.get("settled") is not False
+        entry["about"],
+        entry["chosen"],
+        entry["reason"],
+        setup=dict(entry["setup"]),
+        settled=entry.get("settled") is not False,
     )
     if not all(isinstance(text, str) for text in (choice.about, choice.chosen, choice.reason, *choice.setup.values())):
         raise TypeError("a kept choice holds texts alone")

@@ -66,7 +66,7 @@ def _module(folder: Path, entry: object) -> ModuleCard:
     if not isinstance(relative, str) or Path(relative).is_absolute() or ".." in Path(relative).parts:
         raise ModelLoadError("CORRUPT", f"modules.json: the path {relative!r} is not inside the model's folder.")
     module = ModuleCard(name=str(entry.get("name", "")), type=entry["type"], path=folder / relative)
-    return ModuleCard(module.name, module.type, module.path, _module_config(module, own=bool(relative)))
+    return ModuleCard(module.name, module.type, module.path, config=_module_config(module, own=bool(relative)))
 
 
 def _module_config(module: ModuleCard, *, own: bool) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from sie_core.catalog.families import choose_next
 from sie_core.catalog.fetching import FetchedModel
@@ -76,7 +77,7 @@ def _load(family: ModelFamily, context: LoadContext, plugins: PluginSet, report:
     with timed("import", report):
         load = _import_load(family)
     if isinstance(load, type) and issubclass(load, Adapter):  # as plugins were written before release 1.0
-        load = vars(load)["load"].__get__(None, load) if "load" in vars(load) else load
+        load = getattr(load, "load", load)
     if fault := unfit(load, ("context",)):
         raise ModelLoadError("DEPENDENCY", f"{family.load} of {who} {fault}; {PAGE} says what is called.")
     try:
@@ -92,10 +93,10 @@ def _load(family: ModelFamily, context: LoadContext, plugins: PluginSet, report:
     return adapter
 
 
-def _import_load(family: ModelFamily) -> Callable[[LoadContext], Adapter]:
+def _import_load(family: ModelFamily) -> Any:
     module, _, name = family.load.partition(":")
     try:
-        load: Callable[[LoadContext], Adapter] = getattr(importlib.import_module(module), name)
+        load: Any = getattr(importlib.import_module(module), name)
     except ImportError as error:
         log.exception("%s of the family %s cannot be imported", family.load, family.id)
         missing = f"the module {error.name!r}" if error.name else "a module"

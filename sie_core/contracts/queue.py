@@ -6,7 +6,7 @@ A plugin offers one by URL scheme; gateway, sidecar and config service use it, t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -38,6 +38,7 @@ class QueueSettings:
     subjects: tuple[str, ...]
     """Patterns of the subjects it stores: `*` stands for one token, a final `>` for one or more."""
     max_messages: int = 100_000
+    _: KW_ONLY
     max_bytes: int = 1 << 30
     max_messages_per_subject: int | None = None
     """Beyond any of the three a publication is refused as `FULL`."""
@@ -55,6 +56,7 @@ class ConsumerSettings:
     name: str
     subject: str
     """The pattern of the subjects it pulls."""
+    _: KW_ONLY
     ack_wait_s: float = 5.0
     """A message neither acknowledged nor marked as in progress for this many seconds is redelivered."""
     max_deliver: int = 20
@@ -73,6 +75,7 @@ class Work:
     id: str
     """Unique; see `QueueSettings.duplicate_window_s`."""
     payload: bytes
+    _: KW_ONLY
     ttl_s: float | None = None
     """Drop it after this many seconds; rounded up to whole seconds if the broker counts those."""
 
@@ -389,6 +392,7 @@ class Access:
     """Subjects it sends to, in addition to inboxes."""
     hears: tuple[str, ...] = ()
     """Subjects it subscribes to, in addition to its own inboxes."""
+    _: KW_ONLY
     answers: tuple[str, ...] = ()
     """Users whose inboxes it may send to, including users whose names begin with these."""
     declares: tuple[QueueSettings, ...] = ()
@@ -420,6 +424,7 @@ class BrokerPlan:
     passwords: Mapping[str, str]
     """Password per user name."""
     host: str
+    _: KW_ONLY
     port: int
     folder: Path
     """Folder for its files."""
@@ -456,6 +461,7 @@ class QueueTransportFactory:
     """
     configure: Callable[[BrokerPlan], str] | None = None
     """Writes the broker's configuration, which grants each user the rights of its `Access`. None if it has none."""
+    _: KW_ONLY
     local: Callable[[Path, Sequence[Access], int], LocalBroker] | None = None
     """Prepares so many brokers for these users that keep their files in a folder; starts nothing. None if it has none.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class PluginSetting:
     """Effective value if it is unset or empty."""
     description: str
     """A sentence for the table of settings."""
+    _: KW_ONLY
     allowed: tuple[str, ...] = ()
     """Its allowed values; empty if any string is allowed."""
 

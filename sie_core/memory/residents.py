@@ -30,7 +30,7 @@ class Resident:
 def held_model(what: str, leases: Leases, memory_bytes: int, loaded_at: float, load_s: float, **more: Any) -> HeldModel:
     """Describe the object of `leases` to a memory manager; `more` are further fields."""
     used, uses, served = leases.last_used, leases.count, leases.served
-    return HeldModel(what, memory_bytes, loaded_at, load_s, used, uses=uses, served=served, **more)
+    return HeldModel(what, memory_bytes, loaded_at, load_s=load_s, last_used=used, uses=uses, served=served, **more)
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ The checks then call the adapter.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from sie_core.cache import WeightChain, build_chain
@@ -45,6 +45,7 @@ class LoadedModel:
     adapter: Adapter
     family: ModelFamily
     resolved: ResolvedModel
+    _: KW_ONLY
     loras: Mapping[str, Path] = field(default_factory=dict)
     """The LoRA adapters its config declares that are on this machine, with their folders."""
 
@@ -92,7 +93,7 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
         runners=plugins.runners,
     )
     adapter, fetched = load_adapter(fetched, context, plugins)
-    return LoadedModel(adapter, fetched.choice.family, resolved, _loras(resolved.config, chain))
+    return LoadedModel(adapter, fetched.choice.family, resolved, loras=_loras(resolved.config, chain))
 
 
 def _loras(config: ModelConfig, chain: WeightChain) -> dict[str, Path]:

@@ -62,7 +62,16 @@ def _situations(factory: MemoryManagerFactory) -> Sequence[tuple[MemoryManager, 
     """Make devices from empty to full, with models that are idle, in use, fresh, never used, and pinned."""
     kinds = product((0, 1), (True, False), (True, False), (NOW - 0.5, NOW - 5000.0))
     models = [
-        HeldModel(f"m{number}", 50, loaded_at, 1.0, max(loaded_at, NOW - 100.0 * number), uses, served, pinned)
+        HeldModel(
+            f"m{number}",
+            50,
+            loaded_at,
+            load_s=1.0,
+            last_used=max(loaded_at, NOW - 100.0 * number),
+            uses=uses,
+            served=served,
+            pinned=pinned,
+        )
         for number, (uses, served, pinned, loaded_at) in enumerate(kinds)
     ]
     groups: tuple[list[HeldModel], ...] = ([], models[:3], models[3:9], models)

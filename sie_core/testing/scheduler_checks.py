@@ -59,7 +59,7 @@ class Traffic:
         asked.priority, asked.deadline = self._random.choice([None, "bulk", "interactive"]), deadline
         costs = [self._random.choice([1, 2, 7, 30, LIMITS.max_cost + 9]) for _ in range(self._random.randint(1, 5))]
         key = self._random.choice("ab")
-        return [QueuedUnit(Unit(position, cost, key, None), asked) for position, cost in enumerate(costs)]
+        return [QueuedUnit(Unit(position, cost, key, payload=None), asked) for position, cost in enumerate(costs)]
 
 
 def _made(factory: SchedulerFactory, *models: Model) -> Scheduler:
@@ -177,7 +177,7 @@ def an_idle_device_never_waits(factory: SchedulerFactory) -> None:
     model = Model("test/model")
     scheduler = _made(factory, model)
     for now in (5.0, 5.0, 7.0):
-        unit = QueuedUnit(Unit(0, 1, "a", None), Asked("one", model))
+        unit = QueuedUnit(Unit(0, 1, "a", payload=None), Asked("one", model))
         assert _add(scheduler, [unit], now), "a request was refused by an idle device"
         assert tuple(_ran(scheduler, scheduler.next(now), now)) == (unit,), "the batch is not the unit that waits"
 
@@ -188,7 +188,9 @@ def nothing_starves(factory: SchedulerFactory) -> None:
         traffic, now = Traffic(seed), 0.0
         scheduler = _made(factory, *traffic.models)
         ahead = sum(len(units) for units in (traffic.request() for _ in range(5)) if _add(scheduler, units, now))
-        patient = QueuedUnit(Unit(0, LIMITS.max_cost, "a", None), Asked("patient", traffic.models[0], "patient"))
+        patient = QueuedUnit(
+            Unit(0, LIMITS.max_cost, "a", payload=None), Asked("patient", traffic.models[0], "patient")
+        )
         assert _add(scheduler, [patient], now), "a request was refused before anything was measured"
         bound = 8 * (ahead + 4)
         for turn in count():

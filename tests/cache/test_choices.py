@@ -15,7 +15,7 @@ from sie_core.plugins import PluginReport, PluginSet
 from sie_core.settings import load_settings
 
 SETUP = {"threads": "2"}
-CHOICE = KeptChoice("runner", "fast", "fast 1 ms, slow 2 ms", SETUP)
+CHOICE = KeptChoice("runner", "fast", "fast 1 ms, slow 2 ms", setup=SETUP)
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_a_choice_is_recalled_for_its_setup_alone(choices: Callable[..., WeightC
 def test_a_later_choice_takes_the_place_of_the_earlier_for_the_same_setup(
     choices: Callable[..., WeightChoices],
 ) -> None:
-    later = KeptChoice("runner", "slow", "slow 1 ms, fast 2 ms", SETUP)
-    other = KeptChoice("runner", "fast", "", {"threads": "4"})
+    later = KeptChoice("runner", "slow", "slow 1 ms, fast 2 ms", setup=SETUP)
+    other = KeptChoice("runner", "fast", "", setup={"threads": "4"})
     for choice in (CHOICE, other, later):
         choices().keep(choice)
     assert choices().all() == [other, later]
@@ -56,14 +56,14 @@ def test_a_later_choice_takes_the_place_of_the_earlier_for_the_same_setup(
 
 def test_the_oldest_of_many_are_dropped(choices: Callable[..., WeightChoices]) -> None:
     for number in range(KEPT + 3):
-        choices().keep(KeptChoice("runner", "fast", "", {"threads": str(number)}))
+        choices().keep(KeptChoice("runner", "fast", "", setup={"threads": str(number)}))
     assert [choice.setup["threads"] for choice in choices().all()] == [str(number) for number in range(3, KEPT + 3)]
 
 
 def test_the_choices_about_one_thing_drop_none_about_another(choices: Callable[..., WeightChoices]) -> None:
     choices().keep(CHOICE)
     for number in range(KEPT + 3):
-        choices().keep(KeptChoice("served", "fast", "", {"model": str(number)}))
+        choices().keep(KeptChoice("served", "fast", "", setup={"model": str(number)}))
     assert choices().recall("runner", SETUP) == CHOICE
     assert len(choices().all()) == 1 + KEPT
 

@@ -38,7 +38,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WeightPackage:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-weights\nVersion: 1.0\n")
     monkeypatch.syspath_prepend(tmp_path)
     digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-    return WeightPackage("org/own", "own-weights", "own_weights.inner", ".", (("config.json", digest),))
+    return WeightPackage("org/own", "own-weights", "own_weights.inner", folder=".", sha256=(("config.json", digest),))
 
 
 def refusal(package: WeightPackage, request: WeightRequest) -> ModelLoadError:

@@ -51,7 +51,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PluginSet]:
         for number, load in enumerate(loads):
             setattr(module, f"load_{number}", load)
             claim = Claim(f"claim {number}", -number)
-            options = (Option(f"of_{number}", "load", int, "A number."),)
+            options = (Option(f"of_{number}", "load", int, description="A number."),)
             families[f"f{number}"] = ModelFamily(
                 f"f{number}", f"sie_test_loads:load_{number}", lambda card, claim=claim: claim, options=options
             )

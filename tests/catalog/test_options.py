@@ -19,11 +19,11 @@ FAMILY = ModelFamily(
     "x:load",
     lambda card: None,
     options=(
-        Option("pooling", "load", str, "How tokens become one vector.", choices=("mean", "cls")),
-        Option("normalize", "finish", bool, "Unit length."),
-        Option("threshold", "finish", float, "Least score.", minimum=0, maximum=1),
-        Option("window", "prepare", int, "Tokens of a window.", minimum=1),
-        Option("mode", "run", (str, int), "Either.", choices=("a", 1)),
+        Option("pooling", "load", str, description="How tokens become one vector.", choices=("mean", "cls")),
+        Option("normalize", "finish", bool, description="Unit length."),
+        Option("threshold", "finish", float, description="Least score.", minimum=0, maximum=1),
+        Option("window", "prepare", int, description="Tokens of a window.", minimum=1),
+        Option("mode", "run", (str, int), description="Either.", choices=("a", 1)),
     ),
 )
 

@@ -114,7 +114,7 @@ def test_show_prints_what_a_load_on_this_machine_measured_and_chose(sie: Sie, tm
     assert found["choices"] == []
     settings = load_settings(local_cache=tmp_path / "cache")
     kept = kept_choices(settings, discover(settings, BUILTINS), Path(found["weights"]["folder"]))
-    kept.keep(KeptChoice("runner", "packed", "loop 2 ms and 40 ms, packed 1 ms and 20 ms", {"threads": "2"}))
+    kept.keep(KeptChoice("runner", "packed", "loop 2 ms and 40 ms, packed 1 ms and 20 ms", setup={"threads": "2"}))
     shown = sie("models", "show", MINILM, **cache).stdout
     assert "  runner    packed: loop 2 ms and 40 ms, packed 1 ms and 20 ms\n" in shown
     assert "measured with threads 2" in shown

@@ -99,7 +99,7 @@ async def dead_letter(cluster: Cluster) -> DeadLetter:
 
 def one_text(text: str) -> bytes:
     """A slice of one text."""
-    request = InferenceRequest(MODEL, "encode", [Item(text=text)], "r")
+    request = InferenceRequest(MODEL, "encode", [Item(text=text)], request_id="r")
     head = WorkHead("r", 0, 1, 1, "encode", MODEL, b"k" * 16, 0, 1, 1, "_INBOX.gateway.1")
     return encode_work(head, pack_shared(request), [pack_item(item) for item in request.items])
 

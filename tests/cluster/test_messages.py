@@ -67,7 +67,7 @@ HEAD = WorkHead(
 
 
 def request(**said: Any) -> InferenceRequest:
-    return InferenceRequest("org/model", "encode", ITEMS, "r1", **said)
+    return InferenceRequest("org/model", "encode", ITEMS, request_id="r1", **said)
 
 
 def read_back(asked: InferenceRequest, **head: Any) -> InferenceRequest:

@@ -33,7 +33,7 @@ class Model:
         self.id, self.price_s = name, price_s
         self.pace: Callable[[], float] = lambda: 1.0
         """Times what a run takes; asked before each."""
-        self.limits = BatchLimits(16384, 64, run_s, weight)
+        self.limits = BatchLimits(16384, 64, run_s, weight=weight)
         self.leases = Leases(lambda: 0.0)
         self.metrics = SimpleNamespace(ran=lambda *told: None, dropped=lambda *told: None)
 
@@ -130,7 +130,7 @@ class DeviceTime:
         """Ask as a request does, with all its units at once."""
         deadline = None if timeout_s is None else self.now + timeout_s
         asked: Any = Asked(model, self.now, deadline, len(costs), client=client, priority=priority, size=len(costs))
-        made = [Unit(place, cost, key, None) for place, cost in enumerate(costs)]
+        made = [Unit(place, cost, key, payload=None) for place, cost in enumerate(costs)]
         try:
             self.queue.submit(asked, [FlightUnit(each, asked, index=each.item, made=each) for each in made])
         except InferenceError as error:

@@ -36,7 +36,7 @@ def context(
 ) -> LoadContext:
     profile = Profile("default", runtime=runtime or {}, loadtime=loadtime or {})
     model = ResolvedModel(MODEL, ModelConfig(MODEL, weights_path=str(folder), **config), profile)
-    return LoadContext(model, Device(device), precision, folder, read_card(folder), runners=RUNNERS)
+    return LoadContext(model, Device(device), precision, weights=folder, card=read_card(folder), runners=RUNNERS)
 
 
 def asking(labels: Sequence[str], **fields: Any) -> Task:

@@ -130,9 +130,9 @@ def load(config: ModelConfig, chain: WeightChain, plugins: PluginSet) -> Adapter
         resolved,
         Device("cpu"),
         "float32",
-        fetched.weights.folder,
-        fetched.card,
-        fetched.weights.tokenizer_folders,
+        weights=fetched.weights.folder,
+        card=fetched.card,
+        tokenizers=fetched.weights.tokenizer_folders,
         runners=plugins.runners,
     )
     return load_adapter(fetched, context, plugins)[0]

@@ -12,7 +12,7 @@ LEFT_END = 60
 
 
 def entity(start, end, score=0.9, label="a"):
-    return Entity("x" * (end - start), label, score, start, end)
+    return Entity("x" * (end - start), label, score, start=start, end=end)
 
 
 def merged(left, right, *, flat=True):

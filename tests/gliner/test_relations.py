@@ -80,9 +80,9 @@ def test_each_relation_of_a_long_text_comes_once_between_entities_that_stayed(pa
 
 
 def test_the_surer_of_two_windows_is_believed() -> None:
-    ends = (Entity("a", "x", 1.0, 0, 1), Entity("b", "x", 1.0, 2, 3))
-    seen = [Relation("a", "b", "r", score, (0, 1), (2, 3)) for score in (0.5, 0.8)]
-    lost = Relation("a", "c", "r", 0.9, (0, 1), (4, 5))
+    ends = (Entity("a", "x", 1.0, start=0, end=1), Entity("b", "x", 1.0, start=2, end=3))
+    seen = [Relation("a", "b", "r", score=score, head_span=(0, 1), tail_span=(2, 3)) for score in (0.5, 0.8)]
+    lost = Relation("a", "c", "r", score=0.9, head_span=(0, 1), tail_span=(4, 5))
     assert merge_relations([[seen[0], lost], [seen[1]]], ends) == (seen[1],)
     assert merge_relations([None, None], ends) is None
 

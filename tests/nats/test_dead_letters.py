@@ -18,7 +18,7 @@ LETTERS, LARGE = 60, "x" * 250_000
 async def test_each_of_many_large_letters_is_shown_once_in_order(own_broker: Broker) -> None:
     client = transport(own_broker.url)
     await client.open()
-    request = InferenceRequest("org/model", "encode", [Item(text=LARGE)], "r")
+    request = InferenceRequest("org/model", "encode", [Item(text=LARGE)], request_id="r")
     work = pack_shared(request), [pack_item(item) for item in request.items]
     try:
         await client.declare_queue(dead_queue("_default"))

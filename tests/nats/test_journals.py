@@ -54,7 +54,9 @@ async def test_a_user_appends_to_its_own_journal_only(tmp_path: Path) -> None:
     )
     passwords = {"config": "c", "gateway.one": "g"}
     broker = Broker(tmp_path)
-    broker.config.write_text(broker_config(BrokerPlan(users, passwords, "127.0.0.1", broker.port, tmp_path / "js")))
+    broker.config.write_text(
+        broker_config(BrokerPlan(users, passwords, "127.0.0.1", port=broker.port, folder=tmp_path / "js"))
+    )
     broker.start()
     try:
         config = transport(broker.url, user="config", password="c")

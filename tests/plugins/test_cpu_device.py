@@ -103,7 +103,7 @@ def test_page_cache_that_fills_a_real_cgroup_is_no_pressure_and_weights_count_wh
     assert read.used < start.used + 20_000_000
     assert mapped.used > start.used + 80_000_000
     assert unmapped.used < start.used + 20_000_000
-    model = HeldModel("m", 1000, 0.0, 1.0, 0.0, uses=0, served=True, pinned=False)
+    model = HeldModel("m", 1000, 0.0, load_s=1.0, last_used=0.0, uses=0, served=True, pinned=False)
     manager = LeastRecentlyUsed(MemoryLimits(pressure=0.85, idle_s=None))
     used_later = dataclasses.replace(model, id="later", last_used=1.0)
     assert not manager.relieve(read, [model, used_later], 1000.0)

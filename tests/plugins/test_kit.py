@@ -489,7 +489,7 @@ def test_a_faulty_postprocessor_fails_the_check_that_is_for_it(converter, told):
 
 def check_postprocessor(converter: type[Doubled]) -> None:
     for check in POSTPROCESSOR_CHECKS:
-        check(Postprocessor("t", "dense", "multivector", converter))
+        check(Postprocessor("t", "dense", "multivector", create=converter))
 
 
 def test_a_probe_that_uses_more_than_there_is_fails():

@@ -77,7 +77,7 @@ BAD = np.array([0.0, np.nan, 1.0], np.float32)
         (ItemOutput(dense=DENSE, sparse=SparseVector(np.arange(3, dtype=np.int32), BAD)), "sparse"),
         (ItemOutput(multivector=np.stack([DENSE, DENSE * np.float32(np.inf)])), "multivector"),
         (ItemOutput(score=float("nan")), "score"),
-        (ItemOutput(entities=(Entity("a", "b", float("inf"), 0, 1),)), "entities"),
+        (ItemOutput(entities=(Entity("a", "b", float("inf"), start=0, end=1),)), "entities"),
     ],
 )
 def test_a_number_that_is_not_finite_names_its_item_and_its_output(output, name):

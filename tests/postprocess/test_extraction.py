@@ -24,8 +24,11 @@ def test_every_kind_of_output_is_there_empty_or_not():
 
 def test_each_kind_has_the_keys_of_the_wire():
     output = ItemOutput(
-        entities=(Entity("Ada", "person", np.float32(0.5), 3, 6), Entity("x", "word", 1, bbox=(0, 1, 2, 3))),
-        relations=(Relation("Ada", "Bo", "knows", 0.5), Relation("Ada", "Bo", "knows", 0.5, (3, 6), (9, 11))),
+        entities=(Entity("Ada", "person", np.float32(0.5), start=3, end=6), Entity("x", "word", 1, bbox=(0, 1, 2, 3))),
+        relations=(
+            Relation("Ada", "Bo", "knows", score=0.5),
+            Relation("Ada", "Bo", "knows", score=0.5, head_span=(3, 6), tail_span=(9, 11)),
+        ),
         classifications=(Classification("good", 0.9),),
         objects=(DetectedObject("cat", 0.8, (1.0, 2.0, 3.0, 4.0)),),
         data={"names": ["Ada"], "age": None},
@@ -58,8 +61,11 @@ NAN = float("nan")
     [
         (ItemOutput(score=NAN), "score"),
         (ItemOutput(score=float("-inf")), "score"),
-        (ItemOutput(entities=(Entity("a", "b", 1.0, 0, 1), Entity("a", "b", NAN, 0, 1))), "entities"),
-        (ItemOutput(relations=(Relation("a", "b", "c", NAN),)), "relations"),
+        (
+            ItemOutput(entities=(Entity("a", "b", 1.0, start=0, end=1), Entity("a", "b", NAN, start=0, end=1))),
+            "entities",
+        ),
+        (ItemOutput(relations=(Relation("a", "b", "c", score=NAN),)), "relations"),
         (ItemOutput(classifications=(Classification("a", NAN),)), "classifications"),
         (ItemOutput(objects=(DetectedObject("a", NAN, (0, 0, 1, 1)),)), "objects"),
         (ItemOutput(objects=(DetectedObject("a", 1.0, (0, 0, NAN, 1)),)), "objects"),

@@ -17,7 +17,7 @@ RANDOM = np.random.default_rng(3)
 
 def size(*items: Item, most: int, outputs=("multivector",), longest: int | None = None) -> ReplySize:
     facts = ModelFacts(outputs=outputs, dims={"multivector": 128, "dense": 8}, max_sequence_length=longest)
-    asked = InferenceRequest("m", "encode", items, "r", reply=ReplyForm(most))
+    asked = InferenceRequest("m", "encode", items, request_id="r", reply=ReplyForm(most))
     plan = OutputPlan(next(each for each in OUTPUT_DTYPES if each.name == "float32"), outputs)
     return ReplySize(asked, Task("encode", outputs), plan, facts)
 

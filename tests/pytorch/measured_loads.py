@@ -35,7 +35,7 @@ def load(folder: Path, precision: str, runner: str) -> Adapter:
     specs = [each for each in (*sie_pytorch.plugin.sie_runners(), *sie_cpu.plugin.sie_runners()) if each.name == runner]
     profile = Profile("default")
     model = ResolvedModel("m", ModelConfig("m", profiles={"default": profile}), profile)
-    context = LoadContext(model, Device("cpu"), precision, folder, read_card(folder), runners=tuple(specs))
+    context = LoadContext(model, Device("cpu"), precision, weights=folder, card=read_card(folder), runners=tuple(specs))
     return load_encoder(context)
 
 

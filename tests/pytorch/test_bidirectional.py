@@ -200,6 +200,8 @@ def test_what_the_translation_does_not_cover_is_refused(
 
 def test_the_reference_reads_the_translated_config(plain: Callable[[str], Path]) -> None:
     folder = plain("llama_bidirec")
-    model = Vectors.load(context(folder), ModelInfo("test/model", (), (), {}, "loaded", max_sequence_length=512))
+    model = Vectors.load(
+        context(folder), ModelInfo("test/model", (), (), dims={}, state="loaded", max_sequence_length=512)
+    )
     rows = [each.dense for each in model.answer([Item(text=text) for text in TEXTS], Task("encode", ("dense",)))]
     assert of_vectors(np.stack(rows), expected("llama_bidirec", folder, "mean")) <= TOLERANCE

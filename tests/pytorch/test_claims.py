@@ -26,9 +26,9 @@ def card(
     for index, entry in enumerate(chain):
         kind, settings = entry if isinstance(entry, tuple) else (entry, {})
         path = ROOT if index == 0 else ROOT / f"{index}_{kind}"
-        modules.append(ModuleCard(str(index), kind if "." in kind else f"{ST}.{kind}", path, settings))
+        modules.append(ModuleCard(str(index), kind if "." in kind else f"{ST}.{kind}", path, config=settings))
     config = {"model_type": "bert", "architectures": ["BertModel"]} if config is None else config
-    return ModelCard(ROOT, config, tuple(modules), sentence_transformers, files)
+    return ModelCard(ROOT, config, tuple(modules), sentence_transformers=sentence_transformers, files=files)
 
 
 def plain(model_type: str, *architectures: str) -> ModelCard:

@@ -168,7 +168,7 @@ def test_published_classes_that_transformers_has_are_known_for_their_own_type_al
 @pytest.mark.parametrize("reference_class", [Vectors, Pairs, Classes, Pictures])
 def test_no_reference_vouches_for_an_ignored_class(reference_class: type[ReferenceModel], tmp_path: Path) -> None:
     write_clip(tmp_path)
-    served = ModelInfo("test/model", (), (), {}, "loaded", notes={"auto_map": "ignored"})
+    served = ModelInfo("test/model", (), (), dims={}, state="loaded", notes={"auto_map": "ignored"})
     with pytest.raises(NoReferenceError, match="auto_map: ignore"):
         reference_class.load(context(tmp_path), served)
 

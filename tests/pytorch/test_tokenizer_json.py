@@ -92,7 +92,7 @@ def states(folder: Path, ids: list[int]) -> NDArray[np.float32]:
 
 def reference(folder: Path) -> Vectors:
     """Load what `sie verify` compares with, in the same folder."""
-    served = ModelInfo("test/model", ("text",), ("dense",), {}, "loaded")
+    served = ModelInfo("test/model", ("text",), ("dense",), dims={}, state="loaded")
     return Vectors.load(context(folder), served)
 
 

@@ -21,7 +21,7 @@ TEXT = "a b c d e f"
 
 
 def lengths(limit: int | None) -> Lengths:
-    return Lengths(limit, limit, limit, limit, 1)
+    return Lengths(limit, limit, limit, most=limit, least=1)
 
 
 def sequence(truncate: str | None, *, limit: int | None, pooled: bool = True, start: bool = False, **asked: Any) -> Any:

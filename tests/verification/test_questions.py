@@ -15,7 +15,7 @@ def test_special_tokens_are_spelled_at_the_start_inside_and_at_the_end_of_texts(
 
 def test_who_encodes_or_scores_is_asked_with_them_and_who_extracts_is_not() -> None:
     outputs, operations = ("dense", "score", "json"), ("encode", "score", "extract")
-    info = ModelInfo("org/model", ("text",), outputs, {}, "loaded", operations=operations)
+    info = ModelInfo("org/model", ("text",), outputs, dims={}, state="loaded", operations=operations)
     asked = {each.operation: [item.text for item in each.items] for each in questions(info, (), None)}
     assert asked.keys() == {"encode", "score", "extract"}
     assert set(SPELLED) <= set(asked["encode"])

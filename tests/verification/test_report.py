@@ -20,7 +20,7 @@ def sparse(**weights: float) -> ItemOutput:
 
 
 def entities(*scored: tuple[int, float]) -> ItemOutput:
-    return ItemOutput(entities=tuple(Entity("a", "x", score, start, start + 1) for start, score in scored))
+    return ItemOutput(entities=tuple(Entity("a", "x", score, start=start, end=start + 1) for start, score in scored))
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ ISA = PluginSetting(
     AUTO,
     "The compiled kernels of sie-cpu use this instruction set: `avx512_bf16`, `avx512`, `avx2`, `neon`, or `auto`, the "
     "fastest that the processor has.",
-    (AUTO, *(build.isa for build in BUILDS)),
+    allowed=(AUTO, *(build.isa for build in BUILDS)),
 )
 
 

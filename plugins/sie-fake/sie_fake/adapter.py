@@ -169,7 +169,7 @@ class FakeAdapter(Adapter):
             rows = [replace(row, ballast=bytes(self._unit_bytes)) for row in rows]
         run_options = tuple(sorted((n, v) for n, v in task.options.items() if n in RUN_OPTIONS))
         key = (task.operation, task.output_types, run_options)
-        units = [Unit(position, row.cost, key, row, row.tokens, nbytes=self._unit_bytes) for row in rows]
+        units = [Unit(position, row.cost, key, payload=row, tokens=row.tokens, nbytes=self._unit_bytes) for row in rows]
         units[0].truncated = truncated
         return units
 

@@ -52,7 +52,7 @@ CUDA_GRAPHS = PluginSetting(
     "off",
     "With `auto`, forward passes of at most 2,048 tokens are recorded as CUDA graphs and replayed; with `off`, each of "
     "their kernels is launched by itself.",
-    ("auto", "off"),
+    allowed=("auto", "off"),
 )
 
 

@@ -52,9 +52,9 @@ class GlinerExtractor(Adapter):
             place = -1
             for place, (row, truncated) in enumerate(rows):
                 cost = len(row.ids) + (0 if place else sum(len(label) for label in row.prompt.rows))
-                yield Unit(index, cost, _key(row), row, cost, truncated, row.nbytes)
+                yield Unit(index, cost, _key(row), payload=row, tokens=cost, truncated=truncated, nbytes=row.nbytes)
             if place < 0:
-                yield Unit(index, 1, BLANK, None)
+                yield Unit(index, 1, BLANK, payload=None)
 
     def run(self, units: Sequence[Unit]) -> list[Pass]:
         """Run one batch of windows: all through the encoder, then the heads in passes of some.

@@ -60,7 +60,9 @@ class FusedLayers:
             with device_errors(), torch.inference_mode():
                 loaded = load_model(card.path, dtype, device, part, card.records)
                 backend, threads = context.attention_backend, context.threads
-                self._model: Any = RunnerContext(loaded, card.path, card, device, dtype, backend, threads).cast_model()
+                self._model: Any = RunnerContext(
+                    loaded, card.path, card, device=device, dtype=dtype, attention_backend=backend, threads=threads
+                ).cast_model()
                 size, layers = loaded.config.hidden_size, loaded.config.num_hidden_layers
                 with torch.device("meta"):
                     fuser = LayersFuser(layers, size)

@@ -21,37 +21,47 @@ PYTHON = PluginSetting(
 )
 
 OPTIONS = (
-    Option("threshold", "finish", float, "Entities of this score or less are left out; 0.5.", (), 0, 1, ("extract",)),
+    Option(
+        "threshold",
+        "finish",
+        float,
+        description="Entities of this score or less are left out; 0.5.",
+        choices=(),
+        minimum=0,
+        maximum=1,
+        operations=("extract",),
+    ),
     Option(
         "flat_ner",
         "finish",
         bool,
-        "Whether entities may not overlap; false lets one lie inside another. True.",
+        description="Whether entities may not overlap; false lets one lie inside another. True.",
         operations=("extract",),
     ),
     Option(
         "multi_label",
         "finish",
         bool,
-        "Whether one span may have several labels. False.",
+        description="Whether one span may have several labels. False.",
         operations=("extract",),
     ),
     Option(
         "relation_labels",
         "prepare",
         list,
-        "What relations to look for between the entities; only for checkpoints that were trained on relations.",
+        description="What relations to look for between the entities; only for checkpoints that were trained on "
+        "relations.",
         operations=("extract",),
     ),
     Option(
         "relation_threshold",
         "finish",
         float,
-        "Relations of this score or less are left out; the threshold of the entities.",
-        (),
-        0,
-        1,
-        ("extract",),
+        description="Relations of this score or less are left out; the threshold of the entities.",
+        choices=(),
+        minimum=0,
+        maximum=1,
+        operations=("extract",),
     ),
     AUTO_MAP,
 )

@@ -22,8 +22,8 @@ def sie_model_families() -> list[ModelFamily]:
             "gliner",
             "sie_gliner.loading:load",
             claim_gliner,
-            DEVICES,
-            OPTIONS,
+            devices=DEVICES,
+            options=OPTIONS,
             companions=name_companions,
             preview="sie_gliner.claims:preview_gliner",
         )

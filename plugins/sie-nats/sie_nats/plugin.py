@@ -14,7 +14,7 @@ INTERFACES = ("sie.queue/1",)
 @hookimpl
 def sie_queue_transports() -> list[QueueTransportFactory]:
     """Register JetStream."""
-    return [QueueTransportFactory("nats", _create, _configure, _local), QueueTransportFactory("tls", _create)]
+    return [QueueTransportFactory("nats", _create, _configure, local=_local), QueueTransportFactory("tls", _create)]
 
 
 def _create(url: str, settings: Mapping[str, str]) -> QueueTransport:

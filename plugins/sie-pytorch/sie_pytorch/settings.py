@@ -10,5 +10,5 @@ CPU_BFLOAT16 = PluginSetting(
     AUTO,
     "Where half precision is asked for, a CPU computes in bfloat16: with `auto`, one that multiplies it faster than "
     "float32; with `always`, every one, for half the memory.",
-    (AUTO, ALWAYS),
+    allowed=(AUTO, ALWAYS),
 )

@@ -29,8 +29,8 @@ def sie_model_families() -> list[ModelFamily]:
             "sentence-transformers",
             "sie_sentence_transformers.fallback.adapter:load",
             of_found_weights(claim_fallback),
-            frozenset({"cpu", "cuda", "mps"}),
-            OPTIONS,
+            devices=frozenset({"cpu", "cuda", "mps"}),
+            options=OPTIONS,
             preview="sie_sentence_transformers.fallback.claims:preview_fallback",
         )
     ]

@@ -99,7 +99,7 @@ class TextPreparation:
             context.model.id,
             tokenizer,
             Prompts.of(needed_card(context)),
-            Lengths(limit, limit, limit, most, 1),
+            Lengths(limit, limit, limit, most=most, least=1),
             pools_prompt=True,
             takes_ids=context.model.config.accept_token_ids,
             allows_empty=True,
@@ -200,7 +200,9 @@ class TextPreparation:
     def _framed(self, content: Ids, excluded: int, task: Task, truncated: Truncation | None = None) -> TokenSequence:
         """Put the special tokens around a text, and fill a short query up."""
         ids, query, expansion = self.tokenizer.frame(content), task.input_type == "query", self._expansion
-        whole = TokenSequence(ids, None, excluded, truncated, task.options.get("max_active_dims"), query)
+        whole = TokenSequence(
+            ids, None, excluded, truncated=truncated, max_active_dims=task.options.get("max_active_dims"), query=query
+        )
         if not query or expansion is None or len(ids) >= expansion.length:
             return whole
         expanded = expansion.length - len(ids)

@@ -5,7 +5,7 @@ request.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from sie_core.contracts import InvalidInput, ModelCard, ModelConfig, ModelLoadError, Task
@@ -26,6 +26,7 @@ class Lengths:
     default: int | None
     query: int | None
     document: int | None
+    _: KW_ONLY
     most: int | None
     """Upper bound for requests: the limit of the model's positions, or else the longest of the other lengths."""
     least: int
@@ -96,7 +97,7 @@ def sequence_lengths(
         note = f"{default} tokens in place of the {asked} asked for: the model has no positions beyond"
     if most is None:
         most = max((each for each in (default, query, document) if each is not None), default=None)
-    return Lengths(default, _within(most, query), _within(most, document), most, least), note
+    return Lengths(default, _within(most, query), _within(most, document), most=most, least=least), note
 
 
 def assumed_length(card: ModelCard) -> tuple[int, str]:

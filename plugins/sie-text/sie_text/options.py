@@ -41,22 +41,37 @@ PROMPT_OPTIONS = (
         "query_template",
         "prepare",
         str,
-        "What a query becomes, in place of the weights' prompt: a text with `{text}` once and perhaps `{instruction}`.",
+        description="What a query becomes, in place of the weights' prompt: a text with `{text}` once and perhaps "
+        "`{instruction}`.",
     ),
-    Option("doc_template", "prepare", str, "The same for every text that is not a query."),
-    Option("prompt_name", "prepare", str, "Which of the weights' prompts stands before each text, by its name."),
-    Option("default_instruction", "prepare", str, "The instruction of queries, and of templates, where none is given."),
+    Option("doc_template", "prepare", str, description="The same for every text that is not a query."),
+    Option(
+        "prompt_name", "prepare", str, description="Which of the weights' prompts stands before each text, by its name."
+    ),
+    Option(
+        "default_instruction",
+        "prepare",
+        str,
+        description="The instruction of queries, and of templates, where none is given.",
+    ),
 )
 LENGTH = Option(
-    "max_seq_length", "prepare", int, "Tokens a text is cut to, up to what the model's positions allow.", minimum=1
+    "max_seq_length",
+    "prepare",
+    int,
+    description="Tokens a text is cut to, up to what the model's positions allow.",
+    minimum=1,
 )
-NORMALIZE = Option("normalize", "run", bool, "Whether vectors get unit length, whatever the weights' files say.")
+NORMALIZE = Option(
+    "normalize", "run", bool, description="Whether vectors get unit length, whatever the weights' files say."
+)
 
 AUTO_MAP = Option(
     "auto_map",
     "load",
     str,
-    "Serves transformers' own class where `config.json` names one that comes with the weights (`auto_map`).",
+    description="Serves transformers' own class where `config.json` names one that comes with the weights "
+    "(`auto_map`).",
     choices=("ignore",),
 )
 
@@ -64,7 +79,7 @@ SIMILARITY = Option(
     "similarity",
     "load",
     str,
-    "How `score` compares vectors, in place of what the weights' files say.",
+    description="How `score` compares vectors, in place of what the weights' files say.",
     choices=("cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"),
 )
 
@@ -73,7 +88,7 @@ ENCODER_OPTIONS = (
         "pooling",
         "run",
         str,
-        "How token states become one vector, in place of what the weights' files say.",
+        description="How token states become one vector, in place of what the weights' files say.",
         choices=tuple(POOLING_NAMES),
     ),
     NORMALIZE,
@@ -81,12 +96,12 @@ ENCODER_OPTIONS = (
         "max_active_dims",
         "finish",
         int,
-        "How many of its largest weights a sparse vector keeps, in place of what the weights' files say.",
+        description="How many of its largest weights a sparse vector keeps, in place of what the weights' files say.",
         minimum=1,
     ),
     *PROMPT_OPTIONS,
     LENGTH,
-    Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
+    Option("query_max_length", "prepare", int, description="The same for queries alone.", minimum=1),
     SIMILARITY,
     AUTO_MAP,
 )
@@ -119,7 +134,7 @@ PAIR_OPTIONS = (
         "activation",
         "finish",
         str,
-        "What becomes of the logits of a pair, in place of what the weights' files say.",
+        description="What becomes of the logits of a pair, in place of what the weights' files say.",
         choices=ACTIVATION_NAMES,
         operations=("score",),
     ),
@@ -127,16 +142,23 @@ PAIR_OPTIONS = (
         "temperature",
         "finish",
         float,
-        "What the logits of a pair are divided by before the activation.",
+        description="What the logits of a pair are divided by before the activation.",
         minimum=0.001,
         operations=("score",),
     ),
-    Option("score_label", "finish", str, "Which of several labels is the score, by its name.", operations=("score",)),
+    Option(
+        "score_label",
+        "finish",
+        str,
+        description="Which of several labels is the score, by its name.",
+        operations=("score",),
+    ),
     Option(
         "template",
         "prepare",
         str,
-        "One text that a query and a document become, in place of a pair: with `{query}`, `{document}` and perhaps "
+        description="One text that a query and a document become, in place of a pair: with `{query}`, `{document}` "
+        "and perhaps "
         "`{instruction}`, special tokens by their names; `{+}` between parts that are tokenised one by one.",
         operations=("score",),
     ),
@@ -144,14 +166,14 @@ PAIR_OPTIONS = (
         "default_instruction",
         "prepare",
         str,
-        "The instruction where a request gives none.",
+        description="The instruction where a request gives none.",
         operations=("score",),
     ),
     Option(
         "pair_truncation",
         "prepare",
         str,
-        "Which text of a long pair is cut, in place of what the weights' files say.",
+        description="Which text of a long pair is cut, in place of what the weights' files say.",
         choices=get_args(PairTruncation),
         operations=("score",),
     ),
@@ -159,18 +181,20 @@ PAIR_OPTIONS = (
         "hypothesis_template",
         "prepare",
         str,
-        f"The sentence a label becomes, with `{{}}` for the label; else `{HYPOTHESIS}`",
+        description=f"The sentence a label becomes, with `{{}}` for the label; else `{HYPOTHESIS}`",
         operations=("extract",),
     ),
     Option(
         "multi_label",
         "finish",
         bool,
-        "Whether each label is judged on its own; else the scores of all add up to 1.",
+        description="Whether each label is judged on its own; else the scores of all add up to 1.",
         operations=("extract",),
     ),
-    Option("true_token", "load", str, "Language models: the token whose logit is the score, for a match."),
-    Option("false_token", "load", str, "Language models: the token whose logit is taken off, for no match."),
+    Option("true_token", "load", str, description="Language models: the token whose logit is the score, for a match."),
+    Option(
+        "false_token", "load", str, description="Language models: the token whose logit is taken off, for no match."
+    ),
     LENGTH,
     AUTO_MAP,
 )
@@ -182,7 +206,7 @@ CLASSIFIER_OPTIONS = (
         "activation",
         "run",
         str,
-        "What becomes of the logits of a text, in place of what the weights' files say.",
+        description="What becomes of the logits of a text, in place of what the weights' files say.",
         choices=ACTIVATION_NAMES,
     ),
     LENGTH,
@@ -203,10 +227,17 @@ ENTITY_OPTIONS = (
         "aggregation_strategy",
         "finish",
         str,
-        "How the labels of tokens become entities, as in transformers' pipeline; `simple`.",
+        description="How the labels of tokens become entities, as in transformers' pipeline; `simple`.",
         choices=STRATEGIES,
     ),
-    Option("threshold", "finish", float, "Entities of this score or less are left out; 0.", minimum=0, maximum=1),
+    Option(
+        "threshold",
+        "finish",
+        float,
+        description="Entities of this score or less are left out; 0.",
+        minimum=0,
+        maximum=1,
+    ),
     replace(LENGTH, description="Tokens of a window, of which a longer text is read in several that overlap."),
     AUTO_MAP,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,7 @@ class TokenSequence:
     """int64 `[tokens]`: the token types of a pair; None if all are 0."""
     excluded: int = 0
     """Number of leading tokens that pooling leaves out."""
+    _: KW_ONLY
     truncated: Truncation | None = None
     max_active_dims: int | None = None
     """Entries that a sparse vector keeps; None for the weights' own number."""
@@ -45,7 +46,15 @@ class TokenSequence:
     def unit(self, item: int, key: Hashable) -> Unit:
         """Make the unit with this payload: its cost is its tokens; expansion tokens do not count as usage."""
         tokens = len(self.ids)
-        return Unit(item, max(1, tokens), key, self, tokens - self.expanded, self.truncated, self.nbytes)
+        return Unit(
+            item,
+            max(1, tokens),
+            key,
+            payload=self,
+            tokens=tokens - self.expanded,
+            truncated=self.truncated,
+            nbytes=self.nbytes,
+        )
 
 
 class PackedBatch:

@@ -70,9 +70,9 @@ class PoolBody(BaseModel):
             gpus,
             caps,
             self.bundle,
-            None if self.queue_pool is None else self.queue_pool.lower(),
-            self.minimum_worker_count,
-            tuple(dict.fromkeys(self.pinned_models or ())),
+            queue_pool=None if self.queue_pool is None else self.queue_pool.lower(),
+            minimum_worker_count=self.minimum_worker_count,
+            pinned_models=tuple(dict.fromkeys(self.pinned_models or ())),
         )
 
 

@@ -51,7 +51,7 @@ def decode_request(call: Call, body: TeiDecodeBody) -> DecodeRequest:
     """
     special = body.skip_special_tokens is False
     request_id = request_fields().request_id
-    return DecodeRequest(call.model(body.model), _read(body.ids), request_id, special, call.deadline)
+    return DecodeRequest(call.model(body.model), _read(body.ids), request_id, special=special, deadline=call.deadline)
 
 
 def decode(backend: InferenceBackend, body: Any, asked: DecodeRequest) -> Awaitable[Sequence[str]]:

@@ -109,7 +109,7 @@ def parse_config(data: object, *, source: str, folder: Path | None, text: str = 
         trust_remote_code=parsed.trust_remote_code,
         profiles=_profiles(parsed.profiles, source),
         loras={
-            name: LoraConfig(name, lora.hf_id, lora.hf_revision, _weights_path(lora.weights_path, folder))
+            name: LoraConfig(name, lora.hf_id, lora.hf_revision, weights_path=_weights_path(lora.weights_path, folder))
             for name, lora in parsed.loras.items()
         },
         pool=parsed.pool or DEFAULT_POOL,
@@ -138,7 +138,7 @@ def _expected(weights: WeightsFile | None) -> ModelCard | None:
 
 def _module(name: str, entry: ModuleEntry) -> ModuleCard:
     ((kind, config),) = entry.items() if isinstance(entry, dict) else ((entry, {}),)
-    return ModuleCard(name, kind, _NOWHERE, config)
+    return ModuleCard(name, kind, _NOWHERE, config=config)
 
 
 def _profiles(written: Mapping[str, ProfileFile], source: str) -> dict[str, Profile]:

@@ -27,9 +27,13 @@ def profile_options(postprocessors: Iterable[Postprocessor]) -> Iterator[Option]
     """Describe both options of each; an entry of a profile's map is checked by `check_parameters`."""
     for each in postprocessors:
         made = f"{each.target} of {each.source}"
-        yield Option(each.name, "finish", (bool, dict), f"Make {made}; true or {{}}.", operations=("encode",))
+        yield Option(
+            each.name, "finish", (bool, dict), description=f"Make {made}; true or {{}}.", operations=("encode",)
+        )
         config = config_name(each)
-        yield Option(config, "load", dict, f"Parameters of `{each.name}`, in `loadtime`.", operations=("encode",))
+        yield Option(
+            config, "load", dict, description=f"Parameters of `{each.name}`, in `loadtime`.", operations=("encode",)
+        )
 
 
 def parameters_of(postprocessor: Postprocessor, profile: Profile) -> Mapping[str, Any]:

@@ -85,7 +85,7 @@ def _scheduler(settings: Settings, plugins: PluginSet) -> None:
     request = Asked(MODEL)
     try:
         scheduler.add_model(request.model, BatchLimits(max_cost=64, max_requests=4))
-        scheduler.add(request, [QueuedUnit(Unit(0, 1, "key", None), request)], 0.0)
+        scheduler.add(request, [QueuedUnit(Unit(0, 1, "key", payload=None), request)], 0.0)
         scheduler.next(0.0)
     except BrokenScheduler as error:
         scheduler.lose(error)

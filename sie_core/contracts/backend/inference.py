@@ -6,7 +6,7 @@ The standalone server uses the engine as backend, a gateway a queue; the API is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol
 
 from sie_core.contracts.backend.requests import InferenceRequest, Operation
@@ -21,6 +21,7 @@ class Timing:
     total_ms: float = 0.0
     queue_ms: float = 0.0
     tokenization_ms: float = 0.0
+    _: KW_ONLY
     inference_ms: float = 0.0
     postprocessing_ms: float | None = None
     transit_ms: float | None = None
@@ -48,6 +49,7 @@ class InferenceReply:
     items: Sequence[bytes]
     timing: Timing
     usage: Usage
+    _: KW_ONLY
     truncated: int = 0
     """Number of items that were cut to the model's length."""
     lora: str | None = None
@@ -80,6 +82,7 @@ class ModelInfo:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     """`dense`, `sparse`, `multivector`; `score` if the model has scores of its own; `json` if it extracts."""
+    _: KW_ONLY
     dims: Mapping[str, int]
     """Sizes of the outputs for which config or weights state one."""
     state: ModelState

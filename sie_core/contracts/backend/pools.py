@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, Protocol
 
 PoolState = Literal["pending", "active", "expired"]
@@ -19,6 +19,7 @@ class PoolSpec:
     """The most GPUs taken, by machine profile."""
     bundle: str | None = None
     """Workers of this bundle alone; None for any."""
+    _: KW_ONLY
     queue_pool: str | None = None
     """Workers of this queue pool alone; None for any."""
     minimum_worker_count: int | None = None
@@ -41,6 +42,7 @@ class PoolWorker:
     name: str
     profile: str
     bundle: str
+    _: KW_ONLY
     queue_pool: str
     gpus: int = 1
     gpu: str | None = None
@@ -55,6 +57,7 @@ class PoolView:
     name: str
     spec: PoolSpec
     state: PoolState
+    _: KW_ONLY
     workers: Sequence[PoolWorker]
     created_at: float | None
     renewed_at: float | None

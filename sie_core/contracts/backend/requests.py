@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from sie_core.contracts.family.lora import Lora
@@ -39,6 +39,7 @@ class Item:
     text: str | None = None
     token_ids: tuple[int, ...] | None = None
     """Ids of the model's own tokenizer in place of `text`; only if the model's config accepts them."""
+    _: KW_ONLY
     images: tuple[Media, ...] = ()
     audio: Media | None = None
     video: Media | None = None
@@ -60,6 +61,7 @@ class Task:
     """Output types that `encode` must return; empty for other operations."""
     input_type: InputType | None = None
     """None means the reference library's plain `encode`; the others select its query or document prompt."""
+    _: KW_ONLY
     instruction: str | None = None
     truncate: Truncate | None = None
     """Which end of an overlong text is cut; `error` refuses such a text.
@@ -136,6 +138,7 @@ class InferenceRequest:
     """The id as the client wrote it: `org/name` or `org/name:profile`."""
     operation: Operation
     items: Sequence[Item]
+    _: KW_ONLY
     request_id: str
     output_types: tuple[OutputType, ...] | None = None
     output_dtype: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol, runtime_checkable
 
 from sie_core.contracts.backend.inference import ModelState
@@ -19,6 +19,7 @@ class ModelStatus:
     """`available`, `fetching`, `queued`, `loading`, `ready`, `draining`, `unloading` or `failed`."""
     serves: bool = True
     """False for a standby that is being loaded, and for a replaced or removed model that still holds memory."""
+    _: KW_ONLY
     leases: int = 0
     """Leases that requests, batches and loads of LoRA adapters hold; it is not unloaded before they are released."""
     memory_bytes: int | None = None
@@ -64,6 +65,7 @@ class EngineStatus:
     """Measured at most about a second ago; None if not measured yet."""
     threshold: float
     """The share of the device's memory, 0 to 1, above which models are evicted."""
+    _: KW_ONLY
     in_flight: int = 0
     """Requests admitted and not yet answered."""
     queued: Mapping[str, int] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class WorkerInfo:
     healthy: bool
     """Whether it takes work."""
     bundle: str
+    _: KW_ONLY
     queue_depth: int
     """Pieces of work that it has taken and not answered."""
     loaded_models: Sequence[str] = ()
@@ -121,6 +124,7 @@ class FleetModel:
     name: str
     state: ModelState
     worker_count: int
+    _: KW_ONLY
     gpu_types: Sequence[str]
     total_queue_depth: int
     """Pieces of its work that workers have taken and not answered."""

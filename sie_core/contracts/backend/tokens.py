@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol, runtime_checkable
 
 from sie_core.contracts.backend.requests import AT_ONCE, LoadWait
@@ -18,6 +18,7 @@ class Token:
     """The part of the text that the token covers; for a special token its name."""
     special: bool = False
     """Whether the tokenizer added it to the text."""
+    _: KW_ONLY
     start: int | None = None
     """First character in the text; None if the token covers no text."""
     stop: int | None = None
@@ -31,6 +32,7 @@ class TokenizeRequest:
     model: str
     texts: Sequence[str]
     request_id: str
+    _: KW_ONLY
     special: bool = True
     """Whether the special tokens around each text are wanted."""
     most: int | None = None
@@ -61,6 +63,7 @@ class DecodeRequest:
     ids: Sequence[Sequence[int]]
     """Token ids per text; none negative."""
     request_id: str
+    _: KW_ONLY
     special: bool = False
     """Whether special tokens are written."""
     deadline: float | None = None

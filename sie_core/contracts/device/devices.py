@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 _PASSED_OVER = re.compile(r"nvidia|tesla|geforce|amd|instinct|sxm\d*|pcie|nvl|hbm\d*e?|oam")
@@ -21,6 +21,7 @@ class Device:
     index: int = 0
     name: str = ""
     """Product name, e.g. `NVIDIA L4`."""
+    _: KW_ONLY
     asynchronous: bool = False
     """Whether `run` may return before the device is done, as on CUDA."""
 

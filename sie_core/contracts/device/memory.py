@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from sie_core.contracts.device.devices import DeviceMemory
@@ -22,6 +22,7 @@ class HeldModel:
     memory_bytes: int
     """Measured bytes, for a model without its adapters; unloading is likely to free as many."""
     loaded_at: float
+    _: KW_ONLY
     load_s: float
     """Seconds its load took."""
     last_used: float

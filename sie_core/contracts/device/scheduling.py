@@ -6,7 +6,7 @@ The engine calls it and passes the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from sie_core.contracts.backend.requests import Priority
@@ -71,6 +71,7 @@ class Batch:
     model: QueuedModel
     units: tuple[QueuedUnit, ...]
     cost: int
+    _: KW_ONLY
     predicted_s: float | None = None
     """The predicted run time; None before anything was measured."""
     preemptible: bool = False
@@ -85,6 +86,7 @@ class BatchLimits:
     max_requests: int
     max_run_s: float | None = None
     """Predicted run time; None for no limit."""
+    _: KW_ONLY
     weight: float = 1.0
     """Weight of the model's share of the device while others wait."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ class Unit:
     key: Hashable
     """The inference key: units of one model with equal keys, and of requests with the same LoRA adapter, may share a
     run."""
+    _: KW_ONLY
     payload: Any
     """The adapter's own data: the input of `run`, ready to be concatenated."""
     tokens: int = 0
@@ -80,6 +81,7 @@ class ModelFacts:
 
     The engine refuses the others.
     """
+    _: KW_ONLY
     takes_labels: LabelUse = "no"
     """Whether `extract` reads `Task.labels`. The engine refuses their lack, or their presence, accordingly.
 
@@ -126,6 +128,7 @@ class LoadContext:
     device: Device
     precision: str
     """`float16`, `bfloat16`, `float32`, as the config or the settings ask for."""
+    _: KW_ONLY
     weights: Path | None = None
     """The local folder of the weights; None for a weightless model."""
     card: ModelCard | None = None

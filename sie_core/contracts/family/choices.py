@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 
@@ -16,6 +16,7 @@ class KeptChoice:
     chosen: str
     reason: str
     """The measurement, in words."""
+    _: KW_ONLY
     setup: Mapping[str, str] = field(default_factory=dict)
     """Conditions of the choice, other than the weights, the machine and the versions of plugins."""
     settled: bool = True

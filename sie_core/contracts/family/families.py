@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from sie_core.contracts.backend.requests import Operation
@@ -25,6 +25,7 @@ class Option:
     stage: Stage
     type: type | tuple[type, ...]
     """Type of a value; `bool` does not count as `int`, and an `int` counts as `float`."""
+    _: KW_ONLY
     description: str
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
@@ -77,6 +78,7 @@ class ModelFamily:
     `OutOfDeviceMemory` if the device has no room, and `DeviceLost` if only a new process can use the device again.
     """
     claims: ClaimFunction
+    _: KW_ONLY
     devices: frozenset[str] = frozenset()
     """Device kinds it serves; empty means all."""
     options: tuple[Option, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 
@@ -13,6 +13,7 @@ class LoraConfig:
     name: str
     hf_id: str | None = None
     hf_revision: str | None = None
+    _: KW_ONLY
     weights_path: str | None = None
     """A local folder in PEFT's layout."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Entity:
     """The item's text between the offsets, exactly; for a box, the text that was read."""
     label: str
     score: float
+    _: KW_ONLY
     start: int | None = None
     """A character offset, as in `Span`; None if the entity was not found in text."""
     end: int | None = None
@@ -55,6 +56,7 @@ class Relation:
     tail: str
     relation: str
     """The label of the relation."""
+    _: KW_ONLY
     score: float
     head_span: Span | None = None
     """Distinguishes several equal texts; None if the model does not say."""
@@ -92,6 +94,7 @@ class ItemOutput:
     sparse: SparseVector | None = None
     multivector: NDArray[np.float32] | None = None
     """Shape (tokens, token_dims)."""
+    _: KW_ONLY
     score: float | None = None
     """The model's score of the item for the task's query, in no fixed range."""
     entities: tuple[Entity, ...] | None = None

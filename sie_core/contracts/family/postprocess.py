@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +46,7 @@ class Postprocessor:
     """
     source: OutputType
     target: OutputType
+    _: KW_ONLY
     create: Callable[[Mapping[str, Any], int], Converter]
     """Makes the converter of `<name>_config`, each entry checked against `parameters`, and of the source's dims.
 
@@ -67,6 +68,7 @@ class OutputDtype:
     label: str
     """The `dtype` label on the wire, e.g. `binary` for `ubinary` too."""
     cast: Callable[[NDArray[np.float32]], NDArray[Any]]
+    _: KW_ONLY
     cast_sparse: Callable[[NDArray[np.float32]], NDArray[Any]] | None = None
     """For the values of a sparse vector; None leaves them float32."""
     sparse_label: str = "float32"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
 from sie_core.contracts.backend.inference import ModelInfo
@@ -67,6 +67,7 @@ class Reference:
     """Ids of the families that it can check."""
     target: str
     """`module:Class` of a `ReferenceModel`, imported when first needed."""
+    _: KW_ONLY
     gives: frozenset[Compared]
     """Outputs that it may compute; the loaded model narrows them."""
     requires: tuple[str, ...] = ()

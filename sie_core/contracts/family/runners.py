@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class RunnerSpec:
     """The Protocol it implements and its version, as its owner names them: `sie.runner/2` of `sie_pytorch.forward`."""
     target: str
     """`module:Class`, imported when first needed."""
+    _: KW_ONLY
     model_types: frozenset[str] = frozenset()
     """transformers model types it serves; empty means all."""
     features: frozenset[str] = frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ class ModuleCard:
     type: str
     """The dotted class path as written, e.g. `sentence_transformers.models.Pooling`."""
     path: Path
+    _: KW_ONLY
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -35,6 +36,7 @@ class ModelCard:
     """`config.json`, or an empty mapping if the folder has none."""
     modules: tuple[ModuleCard, ...] = ()
     """`modules.json` in its order; empty for a plain transformers checkpoint."""
+    _: KW_ONLY
     sentence_transformers: Mapping[str, Any] = field(default_factory=dict)
     """`config_sentence_transformers.json`: prompts, default prompt name, similarity."""
     files: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from sie_core.contracts.family.lora import LoraConfig
@@ -23,6 +23,7 @@ class Profile:
     """A registered adapter id; None lets the architecture decide."""
     max_batch_cost: int | None = None
     """The config's `max_batch_tokens`."""
+    _: KW_ONLY
     compute_precision: str | None = None
     loadtime: Mapping[str, Any] = field(default_factory=dict)
     runtime: Mapping[str, Any] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class ModelConfig:
     id: str
     hf_id: str | None = None
     hf_revision: str | None = None
+    _: KW_ONLY
     weights_path: str | None = None
     """A local folder of weights."""
     expected: ModelCard | None = None

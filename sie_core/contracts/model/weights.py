@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -75,6 +75,7 @@ class WeightRequest:
     revision: str | None = None
     peek: bool = False
     """Only check whether the weights are on this machine: no download, no hashing."""
+    _: KW_ONLY
     pickles: tuple[str, ...] = ()
     """Pickled files that the model's config pins; a tier may return them unchanged.
 
@@ -143,6 +144,7 @@ class WeightPackage:
     """The distribution on the package index; the package is skipped if it is not installed."""
     module: str
     """The import package whose folder holds the weights."""
+    _: KW_ONLY
     folder: str = "."
     """The weights' folder inside it."""
     sha256: tuple[tuple[str, str], ...] = ()

@@ -149,8 +149,8 @@ class Assembly:
             self._items,
             timing,
             Usage(self._tokens, images),
-            len(self._cuts),  # the query's, too
-            None if lora is None else lora.name,
+            truncated=len(self._cuts),  # the query's, too
+            lora=None if lora is None else lora.name,
             query=Usage() if query is None else Usage(self._query_tokens, len(query.images)),
             query_truncated=len(self._items) in self._cuts,
             computed=(self._adapter.facts.computed,),

@@ -102,7 +102,7 @@ class Loader:
         if fetched.weights is None:
             return
         choices = kept_choices(self.settings, self.plugins, fetched.weights.folder)
-        served = KeptChoice(SERVED, facts.computed, note, served_setup(fetched.resolved, self.device))
+        served = KeptChoice(SERVED, facts.computed, note, setup=served_setup(fetched.resolved, self.device))
         if choices.recall(SERVED, served.setup) != served:
             choices.keep(served)
 

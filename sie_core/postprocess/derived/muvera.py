@@ -245,31 +245,40 @@ MUVERA = Postprocessor(
     target="dense",
     create=_create,
     parameters=(
-        Option("num_repetitions", "load", int, "Independent partitions of space; 40 unless set.", minimum=1),
+        Option(
+            "num_repetitions", "load", int, description="Independent partitions of space; 40 unless set.", minimum=1
+        ),
         Option(
             "num_simhash_projections",
             "load",
             int,
-            "Hyperplanes of a repetition, for 2 to that power partitions; 6 unless set.",
+            description="Hyperplanes of a repetition, for 2 to that power partitions; 6 unless set.",
             minimum=1,
             maximum=16,
         ),
-        Option("projection_dim", "load", (int, _NULL), "Project each token to so many dimensions first.", minimum=1),
+        Option(
+            "projection_dim",
+            "load",
+            (int, _NULL),
+            description="Project each token to so many dimensions first.",
+            minimum=1,
+        ),
         Option(
             "final_projection_dim",
             "load",
             (int, _NULL),
-            "The size of the vector, unless it is smaller by itself; 10240 unless set, null for no bound.",
+            description="The size of the vector, unless it is smaller by itself; 10240 unless set, null for no bound.",
             minimum=1,
         ),
-        Option("seed", "load", int, "Of every random draw; 42 unless set.", minimum=0, maximum=2**63 - 1),
-        Option("normalize", "load", bool, "Give the vector unit length; false unless set."),
-        Option("center_tokens", "load", bool, "Subtract the item's mean token first; false unless set."),
+        Option("seed", "load", int, description="Of every random draw; 42 unless set.", minimum=0, maximum=2**63 - 1),
+        Option("normalize", "load", bool, description="Give the vector unit length; false unless set."),
+        Option("center_tokens", "load", bool, description="Subtract the item's mean token first; false unless set."),
         Option(
             "fill_empty_partitions",
             "load",
             bool,
-            "Give a document's partitions without tokens the nearest token, as the paper does; false unless set.",
+            description="Give a document's partitions without tokens the nearest token, as the paper does; false "
+            "unless set.",
         ),
     ),
 )

@@ -120,11 +120,20 @@ SMVE = Postprocessor(
     target="sparse",
     create=_create,
     parameters=(
-        Option("width", "load", int, "Random directions of a repetition; 65536 unless set.", minimum=1),
-        Option("k", "load", int, "How many of them a token counts in; 32 unless set.", minimum=1),
-        Option("num_repetitions", "load", int, "Independent sets of directions; 1 unless set.", minimum=1, maximum=64),
-        Option("seed", "load", int, "Of every random draw; 42 unless set.", minimum=0, maximum=2**63 - 1),
-        Option("max_nonzeros", "load", (int, type(None)), "Keep so many entries, the largest ones.", minimum=1),
+        Option("width", "load", int, description="Random directions of a repetition; 65536 unless set.", minimum=1),
+        Option("k", "load", int, description="How many of them a token counts in; 32 unless set.", minimum=1),
+        Option(
+            "num_repetitions",
+            "load",
+            int,
+            description="Independent sets of directions; 1 unless set.",
+            minimum=1,
+            maximum=64,
+        ),
+        Option("seed", "load", int, description="Of every random draw; 42 unless set.", minimum=0, maximum=2**63 - 1),
+        Option(
+            "max_nonzeros", "load", (int, type(None)), description="Keep so many entries, the largest ones.", minimum=1
+        ),
     ),
 )
 """Register it with `sie_postprocessors`."""

@@ -16,7 +16,7 @@ BOUND_S = 10
 
 
 def request(deadline: float | None = None) -> InferenceRequest:
-    return InferenceRequest("org/model", "encode", [Item(text="x")], "r1", deadline=deadline)
+    return InferenceRequest("org/model", "encode", [Item(text="x")], request_id="r1", deadline=deadline)
 
 
 async def ask(backend, gate: Gate, wanted: InferenceRequest, receive) -> InferenceReply:

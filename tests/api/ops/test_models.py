@@ -46,8 +46,8 @@ async def test_plugins_are_listed_with_what_they_register(client: httpx.AsyncCli
 
 
 HERE, ELSEWHERE = (
-    ModelInfo("org/here", ("text",), ("dense", "sparse"), {"dense": 4}, "available", available=True),
-    ModelInfo("org/elsewhere", ("text",), (), {}, "available"),
+    ModelInfo("org/here", ("text",), ("dense", "sparse"), dims={"dense": 4}, state="available", available=True),
+    ModelInfo("org/elsewhere", ("text",), (), dims={}, state="available"),
 )
 
 

@@ -14,7 +14,9 @@ from sie_core.api.openapi.purposes import PURPOSES
 from sie_core.api.pages.listing import Trial, examples, operations, purposes
 from sie_core.contracts import ModelInfo
 
-DENSE = ModelInfo("org/dense", ("text",), ("dense",), {"dense": 4}, "available", operations=("encode", "score"))
+DENSE = ModelInfo(
+    "org/dense", ("text",), ("dense",), dims={"dense": 4}, state="available", operations=("encode", "score")
+)
 
 
 def trials(document: dict[str, Any], models: list[ModelInfo]) -> list[Trial]:
@@ -65,7 +67,7 @@ def test_every_example_is_answered_by_the_server_that_offers_it(minilm_server: s
         told = client.get("/v1/models?available=true").json()["models"]
         models = [
             ModelInfo(
-                each["name"], (), tuple(each["outputs"]), {}, each["state"],
+                each["name"], (), tuple(each["outputs"]), dims={}, state=each["state"],
                 operations=tuple(each["operations"]), available=True,
             )
             for each in told

@@ -71,7 +71,7 @@ async def _measure(gateway: QueueTransport, worker: QueueTransport, count: int) 
     for number in range(count):
         answered = loop.create_future()
         started = time.perf_counter()
-        await gateway.publish(Work(subject, f"{inbox.subject}.{number}", PAYLOAD, 60.0), lambda _: None)
+        await gateway.publish(Work(subject, f"{inbox.subject}.{number}", PAYLOAD, ttl_s=60.0), lambda _: None)
         await answered
         seconds.append(time.perf_counter() - started)
     await pull.close()

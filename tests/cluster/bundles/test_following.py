@@ -137,7 +137,9 @@ async def test_a_model_to_preload_that_comes_later_is_waited_for_by_nobody_and_l
 
 async def test_replies_tell_by_which_config_they_were_computed(cluster: Cluster) -> None:
     async def config() -> str | None:
-        request = InferenceRequest("test/a", "encode", [Item(text="a text")], "r", load_wait=LoadWait(BOUND_S))
+        request = InferenceRequest(
+            "test/a", "encode", [Item(text="a text")], request_id="r", load_wait=LoadWait(BOUND_S)
+        )
         return (await cluster.engine.infer(request)).config
 
     first = await config()

@@ -17,7 +17,15 @@ from sie_core.contracts import KeyValue, Message, ModelInfo, QueueTransport
 from tests.cluster.configs.registries import registry_of, text_of
 
 TEXTS = {"org/a": text_of("org/a"), "org/b": text_of("org/b")}
-LOADED = ModelInfo("org/a", ("text",), ("dense",), {"dense": 384}, "loaded", 512, operations=("encode", "score"))
+LOADED = ModelInfo(
+    "org/a",
+    ("text",),
+    ("dense",),
+    dims={"dense": 384},
+    state="loaded",
+    max_sequence_length=512,
+    operations=("encode", "score"),
+)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sie_core.contracts import PoolSpec, PoolWorker, QueueError
 from tests.sdk.scripted import scripted_server
 
 WAIT_S = 30.0
-WORKER = PoolWorker("w", "l4", "default", "_default", 2, "NVIDIA L4", "http://w:8080")
+WORKER = PoolWorker("w", "l4", "default", queue_pool="_default", gpus=2, gpu="NVIDIA L4", url="http://w:8080")
 
 
 def pools() -> Pools:

@@ -17,7 +17,7 @@ L4, A100 = "l4", "a100"
 
 
 def worker(name: str, profile: str = L4, gpus: int = 1, bundle: str = "default") -> PoolWorker:
-    return PoolWorker(name, profile, bundle, "_default", gpus)
+    return PoolWorker(name, profile, bundle, queue_pool="_default", gpus=gpus)
 
 
 def fleet(*workers: PoolWorker) -> dict[str, PoolWorker]:

@@ -48,7 +48,7 @@ class Ends:
     async def held(self, number: int) -> Slice:
         text = Item(text="a" * FRAME_BYTES)
         plain = slice_of(number).head
-        shared = pack_shared(InferenceRequest("m", "encode", [text], "r"))
+        shared = pack_shared(InferenceRequest("m", "encode", [text], request_id="r"))
         offer = await self.holder.offer(encode_work(plain, shared, [pack_item(text)]))
         return slice_of(number, offer=offer.to_map())
 

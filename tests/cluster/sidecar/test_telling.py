@@ -23,7 +23,7 @@ from sie_core.contracts import Message, ModelInfo, QueueTransport
 
 BOUND_S = 30.0
 REPORT = WorkerReport("w1", "_default", "default", up=True, held=3, config_hash="hash", config_epoch=7, beat_s=3600.0)
-LOADED = ModelInfo("org/a", ("text",), ("dense",), {"dense": 4}, "loaded")
+LOADED = ModelInfo("org/a", ("text",), ("dense",), dims={"dense": 4}, state="loaded")
 
 
 @dataclass

@@ -26,7 +26,7 @@ async def answered(infer: Callable[[InferenceRequest], InferenceReply]) -> Mappi
             return infer(request)
 
     item = Item(text="a text")
-    frame = encode_work(HEAD, pack_shared(InferenceRequest("m", "encode", [item], "r")), [pack_item(item)])
+    frame = encode_work(HEAD, pack_shared(InferenceRequest("m", "encode", [item], request_id="r")), [pack_item(item)])
     result, items = decode_result(b"".join(await answer(cast("WorkerBackend", Backend()), frame)))
     assert result.error is not None
     assert not items
@@ -34,7 +34,7 @@ async def answered(infer: Callable[[InferenceRequest], InferenceReply]) -> Mappi
 
 
 def reply(*items: bytes, lora: str | None = None) -> InferenceReply:
-    return InferenceReply(list(items), Timing(), Usage(), 0, lora)
+    return InferenceReply(list(items), Timing(), Usage(), truncated=0, lora=lora)
 
 
 def refuses(message: str, **details: Any) -> Callable[[InferenceRequest], InferenceReply]:
@@ -52,7 +52,7 @@ async def test_an_error_too_large_for_a_head_is_told_cut() -> None:
 
 
 async def test_a_request_of_a_newer_release_may_come_again() -> None:
-    shared = packb(unpackb(pack_shared(InferenceRequest("m", "encode", [], "r"))) | {"of_tomorrow": 1})
+    shared = packb(unpackb(pack_shared(InferenceRequest("m", "encode", [], request_id="r"))) | {"of_tomorrow": 1})
     frame = encode_work(HEAD, shared, [pack_item(Item(text="a text"))])
     result, _ = decode_result(b"".join(await answer(cast("WorkerBackend", SimpleNamespace(infer=None)), frame)))
     assert result.error is not None
@@ -82,7 +82,7 @@ async def test_slices_of_one_request_are_of_one_client() -> None:
             return reply(b"")
 
     item = Item(text="a text")
-    shared, items = pack_shared(InferenceRequest("m", "encode", [item], "r")), [pack_item(item)]
+    shared, items = pack_shared(InferenceRequest("m", "encode", [item], request_id="r")), [pack_item(item)]
     heads = [HEAD, *(HEAD._replace(slice=number, slices=2) for number in range(2)), HEAD._replace(slices=2, client="c")]
     for head in heads:
         await answer(cast("WorkerBackend", Backend()), encode_work(head, shared, items))

@@ -25,14 +25,14 @@ BOUND_S = 30.0
 def one_text() -> bytes:
     head = WorkHead("r", 0, 1, 1, "encode", "m", b"k" * 16, 0, 1, 1, "_INBOX.gateway.1")
     item = Item(text="a text")
-    return encode_work(head, pack_shared(InferenceRequest("m", "encode", [item], "r")), [pack_item(item)])
+    return encode_work(head, pack_shared(InferenceRequest("m", "encode", [item], request_id="r")), [pack_item(item)])
 
 
 class Backend:
     """Answers with sixteen megabytes."""
 
     async def infer(self, request: InferenceRequest) -> InferenceReply:
-        return InferenceReply([LARGE], Timing(), Usage(), 0)
+        return InferenceReply([LARGE], Timing(), Usage(), truncated=0)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from sie_cluster.worker.vitals import to_the_minute
 from sie_core.contracts import ModelInfo
 
 BOUND_S = 30.0
-MODEL = ModelInfo("org/a", ("text",), ("dense",), {"dense": 8}, "loaded", last_used_at=1_000_000_021.5)
+MODEL = ModelInfo("org/a", ("text",), ("dense",), dims={"dense": 8}, state="loaded", last_used_at=1_000_000_021.5)
 
 
 class Told:

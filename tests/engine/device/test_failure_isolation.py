@@ -177,7 +177,7 @@ class Odd(Adapter):
         self.facts = ModelFacts(outputs=("dense",), dims={"dense": 2})
 
     def prepare(self, items: Sequence[Item], task: Task) -> Sequence[Unit]:
-        units = [Unit(number, 1, "k", item.text) for number, item in enumerate(items)]
+        units = [Unit(number, 1, "k", payload=item.text) for number, item in enumerate(items)]
         if self.way == "forgets an item":
             return units[:-1]
         if self.way == "makes a free unit":

@@ -43,7 +43,7 @@ def test_units_are_queued_at_times_that_do_not_decrease_whoever_was_prepared_fir
     device.queue._clock = time.monotonic
     units = []
     for _ in range(3):
-        asked, unit = Asked(model, 0.0, None, 1), Unit(0, 1, "key", None)
+        asked, unit = Asked(model, 0.0, None, 1), Unit(0, 1, "key", payload=None)
         units.append(FlightUnit(unit, asked, index=0, made=unit))
         device.queue.submit(asked, units[-1:])
     times = [unit.enqueued_at for unit in units]

@@ -23,10 +23,10 @@ def run_of(requests: str, *, after: bool = False) -> Run:
     flights = {name: Asked(name) for name in requests}
     units = []
     for number, name in enumerate(requests):
-        made = Unit(number, number + 1, "key", None)
+        made = Unit(number, number + 1, "key", payload=None)
         units.append(FlightUnit(made, flights[name], index=number, made=made))
     cost = sum(unit.unit.cost for unit in units)
-    return Run(None, Batch(None, tuple(units), cost, 1.0), after_freeing=after)
+    return Run(None, Batch(None, tuple(units), cost, predicted_s=1.0), after_freeing=after)
 
 
 def names(runs) -> list[str]:

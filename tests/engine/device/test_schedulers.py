@@ -39,7 +39,7 @@ class Wrong(FairScheduler):
         if batch is None or not self.fault:
             return batch
         if self.fault == "gives a unit of nobody":
-            stranger = QueuedUnit(Unit(0, 1, batch.units[0].unit.key, None), batch.units[0].request)
+            stranger = QueuedUnit(Unit(0, 1, batch.units[0].unit.key, payload=None), batch.units[0].request)
             return dataclasses.replace(batch, units=(*batch.units, stranger))
         changes: dict[str, dict[str, Any]] = {
             "gives an empty batch": {"units": ()},

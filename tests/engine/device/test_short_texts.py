@@ -95,7 +95,7 @@ async def test_a_preparation_that_hangs_turns_liveness_red_and_one_that_raises_e
 def test_a_device_whose_thread_does_not_wait_or_has_work_makes_no_call(worker):
     made, model = worker[0].queue, worker[1]
     assert not made.call_if_idle(lambda: None)
-    asked, unit = Asked(model, 0.0, None, 1), Unit(0, 1, "key", None)
+    asked, unit = Asked(model, 0.0, None, 1), Unit(0, 1, "key", payload=None)
     made._idle = True  # its thread was woken by the unit, and has not gone on yet
     made.submit(asked, [FlightUnit(unit, asked, index=0, made=unit)])
     assert not made.call_if_idle(lambda: None)

@@ -122,7 +122,9 @@ class Adapter:
             for payload in item.metadata["units"]:  # type: ignore[index]
                 if payload == "refused":
                     raise InferenceError("INVALID_INPUT", "refused")
-                yield Unit(place, payload["cost"], None, payload, payload["tokens"], nbytes=payload["cost"])
+                yield Unit(
+                    place, payload["cost"], None, payload=payload, tokens=payload["tokens"], nbytes=payload["cost"]
+                )
 
     def combine(self, units: Sequence[Unit], outputs: Sequence[ItemOutput]) -> ItemOutput:
         return ItemOutput(score=sum(output.score or 0.0 for output in outputs))

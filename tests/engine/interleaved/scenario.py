@@ -81,7 +81,7 @@ class Scenario:
             if random.random() < 0.01:
                 units.append("refused")
             items.append(Item(id=str(place), text="text", metadata={"units": units}))
-        request = InferenceRequest("m", "score", items, f"r{number}")
+        request = InferenceRequest("m", "score", items, request_id=f"r{number}")
         flight = SlicedFlight(request, self.model, TASK, PLAN, 0.0, self.preparing)
         self.flights.append(flight)
         self.futures.append(flight.future)

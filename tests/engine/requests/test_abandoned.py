@@ -44,7 +44,9 @@ def ask(engine, kind, model, body, deadline=None):
         return asyncio.create_task(engine.tokenize(TokenizeRequest(model, [body], "r", deadline=deadline)))
     images = [Media(b"picture")] if kind == "image" else []
     item = Item(text=body, images=images)
-    return asyncio.create_task(engine.infer(InferenceRequest(model, "encode", [item], "r", deadline=deadline)))
+    return asyncio.create_task(
+        engine.infer(InferenceRequest(model, "encode", [item], request_id="r", deadline=deadline))
+    )
 
 
 @pytest.mark.parametrize("how", ["client gone", "deadline"])

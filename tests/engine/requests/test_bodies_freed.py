@@ -96,7 +96,7 @@ async def test_the_metadata_of_a_request_is_freed_with_its_answer(engines, code,
         held = Held()
         deadline = time.monotonic() + fields["deadline"] if "deadline" in fields else None
         items = [Item(text=text, metadata=held)]
-        wanted = InferenceRequest(model, "encode", items, "r1", **{**fields, "deadline": deadline})
+        wanted = InferenceRequest(model, "encode", items, request_id="r1", **{**fields, "deadline": deadline})
         answered = None
         try:
             async with asyncio.timeout(BOUND_S):  # `wait_for` would make a cycle of its own

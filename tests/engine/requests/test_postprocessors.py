@@ -200,7 +200,7 @@ async def test_tokens_that_are_not_finite_are_refused_before_they_are_hidden_in_
 async def test_wrong_use_is_answered_with_the_field_and_what_is_allowed(engines, write, fields, param, told):
     typo, huge = profile({"sead": 1}), profile({"num_repetitions": 10**6})
     model = write("late", default={"loadtime": {"muvera_config": CONFIG}}, huge=huge, typo=typo)
-    rival = Postprocessor("rival", "multivector", "dense", lambda config, dims: MUVERA)
+    rival = Postprocessor("rival", "multivector", "dense", create=lambda config, dims: MUVERA)
     engine = await engines.start(lambda plugins: with_postprocessor(plugins, rival))
     error = await refused(engine, model, **fields)
     assert (error.code, error.param) == ("INVALID_INPUT", param)
@@ -255,8 +255,10 @@ async def test_a_converter_that_makes_nothing_or_nan_never_answers_with_a_succes
 
     engine = await engines.start(
         lambda plugins: with_postprocessor(
-            with_postprocessor(plugins, Postprocessor("none", "multivector", "dense", lambda config, dims: Nothing())),
-            Postprocessor("nan", "multivector", "dense", lambda config, dims: NotANumber()),
+            with_postprocessor(
+                plugins, Postprocessor("none", "multivector", "dense", create=lambda config, dims: Nothing())
+            ),
+            Postprocessor("nan", "multivector", "dense", create=lambda config, dims: NotANumber()),
         ),
         load=[write("late")],
     )
@@ -295,7 +297,7 @@ def made_wrongly(wrong):
             raise KeyError("a table")
         return None if wrong == "creates nothing" else Converting(wrong)
 
-    return Postprocessor("odd", "multivector", "dense", create)
+    return Postprocessor("odd", "multivector", "dense", create=create)
 
 
 WRONG = ["create raises", "creates nothing", "convert raises", "makes nothing", "makes too much"]

@@ -127,7 +127,7 @@ async def test_the_end_of_a_request_is_found_with_its_last_item_however_long_tha
     queue, room = parts.Queue(Random(1), loaded), Room(Bounds(sliced_cost=100))
     preparing = slices.Preparing(threads, room, queue, lambda: float(next(now)))
     unit = {"cost": 1, "tokens": 1, "number": 1}
-    asked = InferenceRequest("m", "score", [Item(text="w", metadata={"units": [unit]})] * items, "r")
+    asked = InferenceRequest("m", "score", [Item(text="w", metadata={"units": [unit]})] * items, request_id="r")
     flight = slices.SlicedFlight(asked, loaded, Task("score"), OutputPlan(OUTPUT_DTYPES[0]), 0.0, preparing)
     flight.start()
     made = 0

@@ -12,7 +12,7 @@ from sie_core.memory.checked import CheckedManager
 from tests.engine.conftest import Engines, bounded, request
 
 MEMORY = DeviceMemory(900, 1000)
-MODELS = [HeldModel("a", 10, 0.0, 1.0, 0.0, 0, True, False)]
+MODELS = [HeldModel("a", 10, 0.0, load_s=1.0, last_used=0.0, uses=0, served=True, pinned=False)]
 
 
 class Answers:

@@ -78,7 +78,16 @@ def build(folder: Path, runner_specs: Sequence[RunnerSpec] = PACKED, **arguments
 
 def load_of(model: Any, folder: Path, dtype: torch.dtype = torch.float32) -> RunnerContext:
     """Make what a loop is made of, on the device of `model`."""
-    return RunnerContext(model, folder, ModelCard(folder, {}), model.device, dtype, "auto", 1, features=LOOPED)
+    return RunnerContext(
+        model,
+        folder,
+        ModelCard(folder, {}),
+        device=model.device,
+        dtype=dtype,
+        attention_backend="auto",
+        threads=1,
+        features=LOOPED,
+    )
 
 
 def forward(runner: Any, batch: PackedBatch, low_rank: LowRank | None = None) -> torch.Tensor:

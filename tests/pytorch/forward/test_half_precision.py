@@ -116,6 +116,14 @@ def test_rotary_frequencies_stay_as_they_are_where_weights_are_cast(
     model = load_model(checkpoint(name), torch.float32, CPU)
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     assert any("inv_freq" in name for name in before)
-    context = RunnerContext(model, checkpoint(name), ModelCard(checkpoint(name), {}), CPU, torch.bfloat16, "auto", 1)
+    context = RunnerContext(
+        model,
+        checkpoint(name),
+        ModelCard(checkpoint(name), {}),
+        device=CPU,
+        dtype=torch.bfloat16,
+        attention_backend="auto",
+        threads=1,
+    )
     assert {weight.dtype for weight in context.cast_model().parameters()} == {torch.bfloat16}
     assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())

@@ -35,7 +35,7 @@ def pinned(content: bytes) -> PinnedFile:
 def context(folder: Path, pin: PinnedFile | None) -> LoadContext:
     config = ModelConfig("m", weights_path=str(folder), pickles={} if pin is None else {PICKLED: pin})
     model = ResolvedModel("m", config, Profile("default"))
-    return LoadContext(model, Device("cpu"), "float32", folder, read_card(folder))
+    return LoadContext(model, Device("cpu"), "float32", weights=folder, card=read_card(folder))
 
 
 def saved(value: Any) -> bytes:

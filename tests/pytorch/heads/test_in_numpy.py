@@ -192,7 +192,7 @@ def test_a_head_that_lacks_a_weight_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_pickled_layer_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    pinned = ProjectionSettings(tmp_path / "sparse_linear.pt", "weight", "bias", PinnedFile(1, "0" * 64))
+    pinned = ProjectionSettings(tmp_path / "sparse_linear.pt", "weight", "bias", pinned=PinnedFile(1, "0" * 64))
     with pytest.raises(ModelLoadError, match=r"sparse_linear\.pt is a Python pickle.*convert it to safetensors"):
         host.load_projection(TokenWeightSettings(pinned).projection)
 

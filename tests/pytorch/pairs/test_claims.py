@@ -18,7 +18,7 @@ SCORES = {"in_features": 4, "out_features": 1, "module_output_name": "scores"}
 
 
 def module(kind: str, **config: Any) -> ModuleCard:
-    return ModuleCard(kind, f"sentence_transformers.models.{kind}", ROOT, config)
+    return ModuleCard(kind, f"sentence_transformers.models.{kind}", ROOT, config=config)
 
 
 def plain(model_type: str, *architectures: str) -> ModelCard:
@@ -32,7 +32,7 @@ def classifier(*labels: str, files: tuple[str, ...] = ("model.safetensors",), **
 
 
 def declared(*modules: ModuleCard) -> ModelCard:
-    return ModelCard(ROOT, {"model_type": "bert"}, modules, CROSS_ENCODER)
+    return ModelCard(ROOT, {"model_type": "bert"}, modules, sentence_transformers=CROSS_ENCODER)
 
 
 OURS = {
@@ -64,7 +64,7 @@ NOT_OURS = {
     "a language model nobody calls a reranker": plain("qwen3", "Qwen3ForCausalLM"),
     "a classifier of images": plain("vit", "ViTForImageClassification"),
     "a classifier of another architecture": plain("t5", "T5ForSequenceClassification"),
-    "an encoder's modules": ModelCard(ROOT, {}, (module("Transformer"), module("Pooling")), {}),
+    "an encoder's modules": ModelCard(ROOT, {}, (module("Transformer"), module("Pooling")), sentence_transformers={}),
     "another chain": declared(module("Transformer"), module("WeightedLayerPooling"), module("Dense", **SCORES)),
     "no scores": declared(module("Transformer"), module("Pooling"), module("Dense", in_features=4, out_features=1)),
     "code of its own": declared(ModuleCard("0", "their.code.Transformer", ROOT)),

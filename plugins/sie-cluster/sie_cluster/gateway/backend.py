@@ -163,7 +163,7 @@ class QueueBackend:
         shared = {"special": request.special, "most": request.most}
         items = await self._ask(request, "tokenize", shared, request.texts)
         rows: list[Any] = [unpack(item) for item in items]
-        return [[Token(*row) for row in each] for each in rows]
+        return [[Token(*row[:3], start=row[3], stop=row[4]) for row in each] for each in rows]
 
     async def decode(self, request: DecodeRequest) -> Sequence[str]:
         """Have workers write the texts of tokens."""
@@ -317,9 +317,9 @@ def _reply(flight: Flight, total_ms: float) -> InferenceReply:
         _items(flight),
         _timing(last.read_timing(), total_ms),
         usage,
-        truncated,
-        last.lora,
-        last.ignored_options,
+        truncated=truncated,
+        lora=last.lora,
+        ignored_options=last.ignored_options,
         config=last.config,
         workers=tuple(dict.fromkeys(head.worker for head in (first, *others) if head.worker))[:MOST_TOLD],
         computed=tuple(dict.fromkeys(head.computed for head in (first, *others) if head.computed))[:MOST_TOLD],
@@ -333,9 +333,9 @@ def _timing(of_worker: Timing, total_ms: float) -> Timing:
         total_ms,
         of_worker.queue_ms + outside_ms,
         of_worker.tokenization_ms,
-        of_worker.inference_ms,
-        of_worker.postprocessing_ms,
-        outside_ms,
+        inference_ms=of_worker.inference_ms,
+        postprocessing_ms=of_worker.postprocessing_ms,
+        transit_ms=outside_ms,
     )
 
 

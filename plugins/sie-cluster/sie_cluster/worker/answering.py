@@ -126,9 +126,19 @@ async def _ask_tokenizer(
     deadline = None if head.left_s is None else time.monotonic() + head.left_s
     wait = read_load_wait(shared["load_wait"], place)
     if head.operation == "decode":
-        asked = DecodeRequest(head.model, items, head.request_id, shared["special"], deadline, wait)
+        asked = DecodeRequest(
+            head.model, items, head.request_id, special=shared["special"], deadline=deadline, load_wait=wait
+        )
         return [pack(text) for text in await backend.decode(asked)]
-    wanted = TokenizeRequest(head.model, items, head.request_id, shared["special"], shared["most"], deadline, wait)
+    wanted = TokenizeRequest(
+        head.model,
+        items,
+        head.request_id,
+        special=shared["special"],
+        most=shared["most"],
+        deadline=deadline,
+        load_wait=wait,
+    )
     return [pack([list(_row(token)) for token in tokens]) for tokens in await backend.tokenize(wanted)]
 
 

@@ -22,7 +22,7 @@ _WORD = re.compile(r"\S+")
 def show_words(text: str, most: int | None) -> list[Token]:
     """List the words of a text, or its first `most` ones, as tokens; their ids are hashes."""
     words = islice(_WORD.finditer(text), most)
-    return [Token(crc32(word[0].encode()), word[0], False, word.start(), word.end()) for word in words]
+    return [Token(crc32(word[0].encode()), word[0], False, start=word.start(), stop=word.end()) for word in words]
 
 
 @dataclass(frozen=True, slots=True)

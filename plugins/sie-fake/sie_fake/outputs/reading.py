@@ -55,13 +55,13 @@ def _entities(row: Row) -> Iterator[Entity]:
         label, text = match["label"], match["text"]
         if not row.task.labels or label in row.task.labels:
             start, end = (row.offset + place for place in match.span("text"))
-            yield Entity(text, label, confidence(text), start, end)
+            yield Entity(text, label, confidence(text), start=start, end=end)
 
 
 def _relations(row: Row) -> Iterator[Relation]:
     for match in _RELATION.finditer(row.text):
         head, tail = (_moved(match.span(name), row.offset) for name in ("head", "tail"))
-        yield Relation(match["head"], match["tail"], match["relation"], 1.0, head, tail)
+        yield Relation(match["head"], match["tail"], match["relation"], score=1.0, head_span=head, tail_span=tail)
 
 
 def _moved(span: tuple[int, int], offset: int) -> tuple[int, int]:

@@ -40,7 +40,7 @@ def _read(row: Row, place: int, results: Arrays) -> ItemOutput:
         # The engine refuses a score that is NaN; dropping it would look like an answer. For merged windows, its place
         # must be inside this window's own characters.
         begin = row.own[0]
-        entities.append(Entity("", row.labels[0], math.nan, begin, begin))
+        entities.append(Entity("", row.labels[0], math.nan, start=begin, end=begin))
     output = ItemOutput(entities=tuple(in_order(entities)))
     if "pairs" in results:
         output.relations = tuple(_relations(row, place, results, spans))
@@ -61,7 +61,7 @@ def _chosen(row: Row, place: int, results: Arrays) -> Spans:
 
 def _entity(row: Row, span: Span) -> Entity:
     start, end = int(row.starts[span.first]), int(row.ends[span.last])
-    return Entity(row.text[start:end], row.labels[span.kind], span.score, start, end)
+    return Entity(row.text[start:end], row.labels[span.kind], span.score, start=start, end=end)
 
 
 def _relations(row: Row, place: int, results: Arrays, spans: Spans) -> list[Relation]:
@@ -101,4 +101,6 @@ def relation(head: Entity, tail: Entity, label: str, score: float) -> Relation:
     assert head.end is not None
     assert tail.start is not None
     assert tail.end is not None
-    return Relation(head.text, tail.text, label, score, (head.start, head.end), (tail.start, tail.end))
+    return Relation(
+        head.text, tail.text, label, score=score, head_span=(head.start, head.end), tail_span=(tail.start, tail.end)
+    )

@@ -114,10 +114,13 @@ def _positions(card: ModelCard, part: EncoderPart) -> int | None:
 
 
 def _entity(found: dict[str, Any], first: int) -> Entity:
-    return Entity(found["text"], found["label"], float(found["score"]), found["start"] + first, found["end"] + first)
+    return Entity(
+        found["text"], found["label"], float(found["score"]), start=found["start"] + first, end=found["end"] + first
+    )
 
 
 def _relation(found: dict[str, Any], first: int) -> Relation:
     head, tail = found["head"], found["tail"]
-    spans = [(each["start"] + first, each["end"] + first) for each in (head, tail)]
-    return Relation(head["text"], tail["text"], found["relation"], float(found["score"]), *spans)
+    head_span, tail_span = ((each["start"] + first, each["end"] + first) for each in (head, tail))
+    score, texts = float(found["score"]), (head["text"], tail["text"])
+    return Relation(*texts, found["relation"], score=score, head_span=head_span, tail_span=tail_span)

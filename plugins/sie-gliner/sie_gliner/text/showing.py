@@ -38,4 +38,4 @@ def _shown(words: WordReader, tokens: Tokens, text: str, where: str) -> Iterator
     ids = tokens.plain(np.array(encoding.ids, dtype=np.int64))
     for number, word, (start, stop) in zip(ids, encoding.word_ids, encoding.offsets, strict=True):
         begin = found[word or 0][1]
-        yield Token(int(number), text[begin + start : begin + stop], False, begin + start, begin + stop)
+        yield Token(int(number), text[begin + start : begin + stop], False, start=begin + start, stop=begin + stop)

@@ -36,7 +36,9 @@ def local_broker(folder: Path, users: Sequence[Access], brokers: int = 1) -> Loc
     commands = []
     for number, port in enumerate(ports):
         name = "nats" if brokers == 1 else f"nats-{number + 1}"
-        plan = BrokerPlan(tuple(users), passwords, HOST, port, folder / ("jetstream" if brokers == 1 else name))
+        plan = BrokerPlan(
+            tuple(users), passwords, HOST, port=port, folder=folder / ("jetstream" if brokers == 1 else name)
+        )
         config = json.loads(broker_config(plan))
         if brokers > 1:
             config |= {"server_name": name, "cluster": _routes(route_ports, number, route_login)}

@@ -31,7 +31,7 @@ class CudaProbe:
             if not torch.cuda.is_available():
                 return []
             return [
-                Device("cuda", index, torch.cuda.get_device_name(index), True)
+                Device("cuda", index, torch.cuda.get_device_name(index), asynchronous=True)
                 for index in range(torch.cuda.device_count())
             ]
         except (ImportError, RuntimeError, AssertionError):

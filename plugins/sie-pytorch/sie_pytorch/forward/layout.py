@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
@@ -110,6 +110,7 @@ class PackedLayout:
     """Whether attention runs as separate products and a softmax instead of PyTorch's fused function."""
     seen: tuple[torch.Tensor | None, ...] | None = None
     """Masks of visible keys for each run, bool `[count, 1, 1, length]`; None if all are visible."""
+    _: KW_ONLY
     calls: int = 0
     """Attention layers that ran so far."""
     _masks: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -49,6 +49,7 @@ class RunnerContext:
     folder: Path
     """The folder the weights were read from."""
     card: ModelCard
+    _: KW_ONLY
     device: torch.device
     dtype: torch.dtype
     attention_backend: str

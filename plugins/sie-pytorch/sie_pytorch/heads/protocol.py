@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from sie_text.heads import Head, Output
@@ -16,6 +16,7 @@ __all__ = ["Head", "HeadContext", "HeadMaker", "Output"]
 class HeadContext(HostContext):
     """The inputs for making a head, available once the runner of its states is."""
 
+    _: KW_ONLY
     precision: str
     """Precision of the transformer: `float32`, `bfloat16` or `float16`. Small heads compute in float32."""
     device: torch.device

@@ -114,7 +114,15 @@ class SentenceTransformersEncoder(Adapter):
             truncated = counted if counted.kept < counted.tokens else None
             if truncated is not None:
                 self._allow(truncated, task, f"items[{index}].text")
-            yield Unit(index, max(1, counted.kept), call, text, counted.kept, truncated, getsizeof(text))
+            yield Unit(
+                index,
+                max(1, counted.kept),
+                call,
+                payload=text,
+                tokens=counted.kept,
+                truncated=truncated,
+                nbytes=getsizeof(text),
+            )
 
     def passed_over(self, task: Task) -> tuple[str, ...]:
         """Name `input_type` if no prompt is of that role."""

@@ -6,7 +6,7 @@ A runner with its own layers states the features that it computes, and serves ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -65,6 +65,7 @@ class PreNorm:
     """The one before the feed-forward part."""
     final: str
     """The one after the last layer, below the model."""
+    _: KW_ONLY
     post_attention_norm: str | None = None
     """Norm of the attention's output, before the residual sum."""
     post_mlp_norm: str | None = None
@@ -79,6 +80,7 @@ class Tables:
     positions: str
     types: str | None
     """If a model takes no token types, all tokens have the type 0."""
+    _: KW_ONLY
     norm: str
     """LayerNorm of the sum."""
 
@@ -101,6 +103,7 @@ class Layers:
     joined: tuple[str, ...]
     """Queries, keys and values: three linear layers, or one whose rows are all three."""
     attention_output: str
+    _: KW_ONLY
     up: tuple[str, ...]
     """The up-projection.
 

@@ -13,7 +13,7 @@ BERT = Layers(
     up=("intermediate.dense",),
     down="output.dense",
     norms=PostNorm("attention.output.LayerNorm", "output.LayerNorm"),
-    tables=Tables("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"),
+    tables=Tables("word_embeddings", "position_embeddings", "token_type_embeddings", norm="LayerNorm"),
 )
 
 DEBERTA = replace(
@@ -31,7 +31,7 @@ MPNET = replace(
     attention_output="attention.attn.o",
     norms=PostNorm("attention.LayerNorm", "output.LayerNorm"),
     bias=Bias("encoder.relative_attention_bias", 128),
-    tables=Tables("word_embeddings", "position_embeddings", None, "LayerNorm"),
+    tables=Tables("word_embeddings", "position_embeddings", None, norm="LayerNorm"),
 )
 
 T5 = Layers(
@@ -56,7 +56,7 @@ DISTILBERT = Layers(
     up=("ffn.lin1",),
     down="ffn.lin2",
     norms=PostNorm("sa_layer_norm", "output_layer_norm"),
-    tables=Tables("word_embeddings", "position_embeddings", None, "LayerNorm"),
+    tables=Tables("word_embeddings", "position_embeddings", None, norm="LayerNorm"),
 )
 
 JINA = Layers(

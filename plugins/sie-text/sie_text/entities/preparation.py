@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class Window:
     choice: EntityChoice
     own: int
     """Number of tokens whose labels are this window's to say."""
+    _: KW_ONLY
     begins: int
     """Place of the first of them in the sequence, special tokens counted."""
     alone: bool
@@ -101,7 +102,7 @@ class EntityPreparation:
     def _sequence(self, tokens: PlacedTokens, bounds: Bounds, choice: EntityChoice, *, alone: bool) -> TokenSequence:
         ids = self.tokenizer.frame(tokens.ids[bounds.first : bounds.last])
         own, begins = bounds.own_last - bounds.own_first, len(self.tokenizer.head) + bounds.own_first - bounds.first
-        window = Window(tokens, choice, own, begins, alone)
+        window = Window(tokens, choice, own, begins=begins, alone=alone)
         if not len(ids):  # a forward pass needs a token; this one counts for nothing
             return TokenSequence(np.zeros(1, dtype=np.int64), expanded=1, finish_options=window)
         return TokenSequence(ids, finish_options=window)

@@ -33,7 +33,7 @@ def read_entities(tokens: PlacedTokens, marks: Marks, tags: TagSet, choice: Enti
     if not len(tokens.starts):
         return ()
     if math.isnan(float(marks.scores.sum())):
-        return (Entity("", tags.labels[0], math.nan, 0, 0),)
+        return (Entity("", tags.labels[0], math.nan, start=0, end=0),)
     words = _words(tokens, marks, choice.strategy)
     kinds = tags.kind_of[words.labels]
     firsts = _firsts(words, kinds, tags, choice)
@@ -46,7 +46,7 @@ def read_entities(tokens: PlacedTokens, marks: Marks, tags: TagSet, choice: Enti
     numbers = (words.labels if choice.strategy == "none" else kinds)[firsts]
     columns = (each[kept].tolist() for each in (numbers, scores, starts, ends))
     return tuple(
-        Entity(tokens.text[start:end], names[number], score, start, end)
+        Entity(tokens.text[start:end], names[number], score, start=start, end=end)
         for number, score, start, end in zip(*columns, strict=True)
     )
 

@@ -6,7 +6,7 @@ Three schemes are read off the names: BIO (`B-PER`, `I-PER`, `O`), BIOES (also s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ class TagSet:
     """The kinds of entities, without a scheme's prefixes."""
     kind_of: NDArray[np.int32]
     """`[labels]`: the number of each label's kind; `NO_KIND` outside of entities."""
+    _: KW_ONLY
     begins: NDArray[np.bool_]
     """`[labels]`: whether an entity begins there, although the token before is of the same kind."""
     ends: NDArray[np.bool_]
@@ -41,8 +42,8 @@ class TagSet:
             tuple(labels),
             kinds,
             np.array([NO_KIND if kind == OUTSIDE else kinds.index(kind) for _, kind in parts], dtype=np.int32),
-            np.array([role in "BSU" for role, _ in parts]),
-            np.array([role in "ELSU" for role, _ in parts]),
+            begins=np.array([role in "BSU" for role, _ in parts]),
+            ends=np.array([role in "ELSU" for role, _ in parts]),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class Spans:
     """`[tokens]`: numbers of flat states."""
     places: Any
     """`[tokens]`: the place of each in its sequence, from 0, excluded tokens counted."""
+    _: KW_ONLY
     offsets: Any
     """`[sequences]`: start of each sequence in `rows`."""
     lengths: Any
@@ -59,7 +60,9 @@ def find_spans(cu_seqlens: Index, excluded: Index, upload: Upload, lasts: Index 
     firsts = np.where(lengths > 0, starts + excluded, starts)
     weights = np.maximum(1, (tokens * (tokens + 1) - excluded * (excluded + 1)) // 2)
     parts = (rows, places, offsets[:-1], lengths, firsts, stops - 1 if lasts is None else lasts, weights)
-    return Spans(tuple(lengths.tolist()), *upload(parts))
+    rows, places, *others = upload(parts)
+    of_sequences = dict(zip(("offsets", "lengths", "firsts", "lasts", "weights"), others, strict=True))
+    return Spans(tuple(lengths.tolist()), rows, places, **of_sequences)
 
 
 def last_others(ids: Index, cu_seqlens: Index, padding: int) -> Index:

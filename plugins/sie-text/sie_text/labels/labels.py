@@ -7,7 +7,7 @@ Scores follow `CrossEncoder.predict` (sentence-transformers 6), classification b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ class Labels:
     """The label that means entailment, if the model has one."""
     score: int | None
     """The label that is the score by default."""
+    _: KW_ONLY
     activation: str
     """A class of `torch.nn`: the default activation of the logits."""
 
@@ -48,7 +49,7 @@ class Labels:
         names = _names(card, count)
         entailment = entailment_label(_numbers(card, names)) if count > 1 else None
         score = entailment if entailment is not None else count - 1 if count <= 2 else None
-        return cls(names, entailment, score, activation or ("Sigmoid" if count == 1 else "Identity"))
+        return cls(names, entailment, score, activation=activation or ("Sigmoid" if count == 1 else "Identity"))
 
     def choose(self, task: Task, model: str) -> ScoreChoice:
         """Read the options `score_label`, `activation` and `temperature`.

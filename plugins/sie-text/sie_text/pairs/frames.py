@@ -5,7 +5,7 @@ Each text is tokenised once; a query not once per document.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -21,6 +21,7 @@ class PairFrame:
     head: Ids
     middle: Ids
     tail: Ids
+    _: KW_ONLY
     types: tuple[Ids, Ids, Ids]
     """Token types of `head`, `middle` and `tail`."""
     text_types: tuple[int, int]
@@ -45,7 +46,8 @@ class PairFrame:
         parts = (slice(bounds[0]), slice(bounds[1], bounds[2]), slice(bounds[3], None))
         head, middle, tail = (ids[part] for part in parts)
         part_types = (types[parts[0]], types[parts[1]], types[parts[2]])
-        return cls(head, middle, tail, part_types, (int(types[first[0]]), int(types[second[0]])))
+        text_types = (int(types[first[0]]), int(types[second[0]]))
+        return cls(head, middle, tail, types=part_types, text_types=text_types)
 
     @property
     def framing(self) -> int:

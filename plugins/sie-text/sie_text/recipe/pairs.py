@@ -6,7 +6,7 @@ The rules follow `CrossEncoder` (sentence-transformers 6). It reads the card alo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
 from sie_core.contracts import ModelCard, ModuleCard
@@ -36,6 +36,7 @@ class PairRecipe:
     reason: str
     """The reason for operators."""
     transformer: TransformerSettings = field(default_factory=TransformerSettings)
+    _: KW_ONLY
     truncation: PairTruncation = "longest_first"
     activation: str | None = None
     """A class of `torch.nn`; None if the files name none, and the number of labels decides."""

@@ -5,7 +5,7 @@ Plain values; it reads no file and imports no model library.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -26,6 +26,7 @@ class TransformerSettings:
     max_seq_length: int | None = None
     query_length: int | None = None
     document_length: int | None = None
+    _: KW_ONLY
     do_lower_case: bool = False
     tokenizer_kwargs: tuple[tuple[str, Any], ...] = ()
 
@@ -45,6 +46,7 @@ class DenseSettings:
     path: Path
     in_features: int
     out_features: int
+    _: KW_ONLY
     bias: bool
     activation: str
     residual: bool
@@ -57,6 +59,7 @@ class ProjectionSettings:
     file: Path
     weight: str
     bias: str | None = None
+    _: KW_ONLY
     pinned: PinnedFile | None = None
     """The pinned hash of the file, if it is a pickle instead of safetensors."""
 
@@ -105,6 +108,7 @@ class ExpansionSettings:
     """Whether longer queries are cut to `length`."""
     attended: bool = False
     """Whether other tokens attend to the expansion; if not, only the expansion attends to the query."""
+    _: KW_ONLY
     token: str | None = None
     """The added token; None takes the mask token, or the end token of a tokenizer without one."""
 
@@ -118,6 +122,7 @@ class MultivectorSettings:
     """Tokens that get no vector."""
     skiplist_tasks: frozenset[str] = frozenset({"document"})
     """Roles whose tokens the skip list drops: `query`, `document`; a text without a role counts as a document."""
+    _: KW_ONLY
     keep_only: frozenset[int] = frozenset()
     """Ids of the only tokens of a document that get a vector; empty for all."""
     skips_first: bool = False
@@ -136,6 +141,7 @@ class Recipe:
     """How the dense vector is pooled; None if the model gives none."""
     head: tuple[HeadSettings, ...] = ()
     """The steps after the pooling."""
+    _: KW_ONLY
     truncate_dim: int | None = None
     """The size to which sentence-transformers cuts every dense embedding, if the files state one."""
     declared: bool = True

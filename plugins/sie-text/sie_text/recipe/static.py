@@ -5,7 +5,7 @@ Supports model2vec's own files, and sentence-transformers' `StaticEmbedding`, op
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from sie_core.contracts import Claim, ModelCard
 from sie_text.recipe.encoders.router import is_sparse_router, read_routes
@@ -32,6 +32,7 @@ class StaticRecipe:
     """Whether vectors get unit length."""
     length: int | None
     """Tokens a text may have by the files; None for what `tokenizer.json` says, or no limit."""
+    _: KW_ONLY
     drops_unknown: bool
     """Whether unknown tokens are left out of the mean, as in model2vec."""
     reason: str
@@ -51,7 +52,7 @@ def read_static_recipe(card: ModelCard) -> StaticRecipe:
     if card.model_type == MODEL2VEC or "StaticModel" in card.architectures:
         length = card.config.get("max_length", MODEL2VEC_LENGTH)
         normalizes = bool(card.config.get("normalize", False))
-        return StaticRecipe(card, normalizes, length, True, "its config.json is model2vec's")
+        return StaticRecipe(card, normalizes, length, drops_unknown=True, reason="its config.json is model2vec's")
     kinds = [module.kind for module in card.modules]
     chain = " → ".join(kinds)
     known = all(module.type.startswith("sentence_transformers.") for module in card.modules)
@@ -61,7 +62,14 @@ def read_static_recipe(card: ModelCard) -> StaticRecipe:
         raise NotUnderstoodError(f"it is a {card.sentence_transformers['model_type']}")
     truncate_dim = size(card.sentence_transformers, "truncate_dim", "config_sentence_transformers.json")
     below = card_below(card, card.modules[0].path)
-    return StaticRecipe(below, len(kinds) > 1, None, False, f"its modules.json chains {chain}", truncate_dim)
+    return StaticRecipe(
+        below,
+        len(kinds) > 1,
+        None,
+        drops_unknown=False,
+        reason=f"its modules.json chains {chain}",
+        truncate_dim=truncate_dim,
+    )
 
 
 def claim_static(card: ModelCard) -> Claim | None:

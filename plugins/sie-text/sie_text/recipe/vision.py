@@ -6,7 +6,7 @@ Anything it cannot express is refused by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from sie_core.contracts import ModelCard, ModuleCard
@@ -30,6 +30,7 @@ class VisionRecipe:
     transformer: TransformerSettings
     normalizes: bool
     """Whether the files ask for normalised vectors."""
+    _: KW_ONLY
     reason: str
     """A description for operators."""
 
@@ -41,7 +42,7 @@ def read_vision_recipe(card: ModelCard) -> VisionRecipe:
         NotUnderstoodError: It is no model of images and texts, or the files ask for something this family does not do.
     """
     if not card.modules:
-        return VisionRecipe(card, TransformerSettings(), False, f"it is a {_architecture(card)} checkpoint")
+        return VisionRecipe(card, TransformerSettings(), False, reason=f"it is a {_architecture(card)} checkpoint")
     first, *others = card.modules
     _check_files(card)
     kinds = [module.kind for module in card.modules]
@@ -55,7 +56,7 @@ def read_vision_recipe(card: ModelCard) -> VisionRecipe:
     else:
         raise NotUnderstoodError(f"modules.json begins with {first.kind}")
     reason = f"its modules.json chains {' → '.join(kinds)} of images and texts"
-    return VisionRecipe(card_below(card, first.path), settings, bool(others), reason)
+    return VisionRecipe(card_below(card, first.path), settings, bool(others), reason=reason)
 
 
 def _architecture(card: ModelCard) -> str:

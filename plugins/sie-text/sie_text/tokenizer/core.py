@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class TextTokenizer:
     """The special tokens before every text."""
     tail: Ids
     """The special tokens after every text."""
+    _: KW_ONLY
     special_ids: frozenset[int]
     vocabulary: int
     """Number of ids that it may give."""
@@ -215,7 +216,7 @@ def _shown(text: str, encoding: Encoding, most: int | None) -> list[Token]:
         encoding.truncate(most)
     columns = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True)
     return [
-        Token(number, name, special=True) if special else Token(number, text[start:stop], False, start, stop)
+        Token(number, name, special=True) if special else Token(number, text[start:stop], False, start=start, stop=stop)
         for number, name, (start, stop), special in columns
     ]
 

@@ -54,7 +54,10 @@ async def tell(url: str, workers: int) -> None:
             wanted.put_nowait(number)
 
     await transport.subscribe(HEALTH_WANTED, want)
-    infos = [ModelInfo(f"org/model-{each}", ("text",), ("dense",), {"dense": 384}, "loaded") for each in range(MODELS)]
+    infos = [
+        ModelInfo(f"org/model-{each}", ("text",), ("dense",), dims={"dense": 384}, state="loaded")
+        for each in range(MODELS)
+    ]
     status, began, sent = encode_status(WorkerStatus(True, None, infos)), time.monotonic(), 0
     while True:
         while not wanted.empty():

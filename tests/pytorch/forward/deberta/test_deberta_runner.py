@@ -137,6 +137,14 @@ def test_a_wrong_row_for_far_distances_is_seen_at_load(
 
 def test_it_is_for_deberta_alone() -> None:
     model = torch.nn.Linear(2, 2)
-    context = RunnerContext(model, Path(), ModelCard(Path(), {}), torch.device("cpu"), torch.float32, "auto", 1)
+    context = RunnerContext(
+        model,
+        Path(),
+        ModelCard(Path(), {}),
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        attention_backend="auto",
+        threads=1,
+    )
     with pytest.raises(RunnerUnfitError, match="a Linear is no DeBERTa v2"):
         PackedDeberta(context)

@@ -74,7 +74,7 @@ def _command(scheme: str, configure: Callable[[BrokerPlan], str]) -> click.Comma
                 raise click.UsageError(f"{each!r} is no name of letters, digits, '_' and '-'.")
         users = accesses(pool, gateways, pools)
         passwords = {user.user: secrets.token_urlsafe(24) for user in users}
-        plan = BrokerPlan(tuple(users), passwords, host, port, folder.absolute())
+        plan = BrokerPlan(tuple(users), passwords, host, port=port, folder=folder.absolute())
         out.touch(mode=0o600)
         out.chmod(0o600)
         out.write_text(configure(plan))

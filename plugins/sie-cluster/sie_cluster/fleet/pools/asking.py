@@ -74,6 +74,6 @@ def read_listing(told: dict[str, Any]) -> Pools:
         spec = PoolSpec(pinned_models=tuple(map(str, row["spec"]["pinned_models"])))
         pools[name] = Pool(name, spec, float(status["created_at"]))
         for each in status["assigned_workers"]:
-            worker = PoolWorker(str(each["name"]), str(each["gpu"]), str(each["bundle"]), "")
+            worker = PoolWorker(str(each["name"]), str(each["gpu"]), str(each["bundle"]), queue_pool="")
             workers[worker.name] = Assignment(name, worker)
     return Pools(pools, workers)

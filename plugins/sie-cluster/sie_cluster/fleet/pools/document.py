@@ -77,6 +77,12 @@ def _pool(name: str, row: dict[str, Any]) -> Pool:
 def _assignment(name: str, row: dict[str, Any]) -> Assignment:
     told = row["worker"]
     worker = PoolWorker(
-        name, told["profile"], told["bundle"], told["queue_pool"], int(told["gpus"]), told["gpu"], told["url"]
+        name,
+        told["profile"],
+        told["bundle"],
+        queue_pool=told["queue_pool"],
+        gpus=int(told["gpus"]),
+        gpu=told["gpu"],
+        url=told["url"],
     )
     return Assignment(str(row["pool"]), worker)

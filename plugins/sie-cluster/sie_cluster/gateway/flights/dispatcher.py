@@ -218,7 +218,7 @@ class Dispatcher:
         if attempt > 1:
             self._metrics.again.inc()
 
-        work = Work(flight.packed.subject, part.head.id, message, max(1.0, ttl_s))
+        work = Work(flight.packed.subject, part.head.id, message, ttl_s=max(1.0, ttl_s))
         began, loop = time.monotonic(), asyncio.get_running_loop()
 
         def stored(outcome: int | QueueError) -> None:

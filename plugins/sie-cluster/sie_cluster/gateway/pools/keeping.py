@@ -84,7 +84,13 @@ class PoolKeeper:
         reports = self._workers.reports().values()
         return {
             each.worker: PoolWorker(
-                each.worker, each.profile, each.bundle, each.pool, max(1, each.gpu_count), each.gpu_type, each.url
+                each.worker,
+                each.profile,
+                each.bundle,
+                queue_pool=each.pool,
+                gpus=max(1, each.gpu_count),
+                gpu=each.gpu_type,
+                url=each.url,
             )
             for each in reports
             if each.up and not each.draining

@@ -60,12 +60,19 @@ class Leasing:
         if name == DEFAULT_RESOURCE_POOL:
             spec = PoolSpec(dict.fromkeys(self._configured, ALL_OF_A_PROFILE), minimum_worker_count=0)
             free = [each for _, each in sorted(self._keeper.live().items()) if each.name not in pools.workers]
-            return PoolView(name, spec, "active", free, None, None)
+            return PoolView(name, spec, "active", workers=free, created_at=None, renewed_at=None)
         pool = pools.pools.get(name)
         if pool is None:
             raise not_found(name, pools.pools)
         state = self._keeper.state(pool)
-        return PoolView(name, pool.spec, state, pools.workers_of(name), pool.created_at, self._keeper.renewed_at(pool))
+        return PoolView(
+            name,
+            pool.spec,
+            state,
+            workers=pools.workers_of(name),
+            created_at=pool.created_at,
+            renewed_at=self._keeper.renewed_at(pool),
+        )
 
     def _checked(self, spec: PoolSpec) -> PoolSpec:
         """Return a spec with the names that the cluster has for what it asks for.

@@ -97,9 +97,10 @@ def _read(url: str, told: Mapping[str, Any]) -> _Seen:
     models = [(str(each["name"]), str(each["state"]), gpu, int(each["queue_depth"])) for each in told.get("models", ())]
     ready, saturated = bool(told["ready"]), bool(told.get("saturated"))
     worker = WorkerInfo(
-        str(told["name"]), ready, told.get("bundle", ""), sum(depth for *_, depth in models),
-        told.get("loaded_models", ()), url, gpu, slots, slots if ready and not saturated else 0, saturated,
-        bundle_config_hash=told.get("bundle_config_hash", ""), pool_name=told.get("pool_name", "_default"),
+        str(told["name"]), ready, told.get("bundle", ""), queue_depth=sum(depth for *_, depth in models), url=url,
+        loaded_models=told.get("loaded_models", ()), gpu=gpu, gpu_count=slots, saturated=saturated,
+        ready_gpu_slots=slots if ready and not saturated else 0, pool_name=told.get("pool_name", "_default"),
+        bundle_config_hash=told.get("bundle_config_hash", ""),
     )  # fmt: skip
     return worker, models
 

@@ -28,4 +28,10 @@ def fleet_models(told: Iterable[tuple[str, str, str, int]]) -> list[FleetModel]:
 def _model(name: str, told: list[tuple[str, str, int]]) -> FleetModel:
     best = next(each for each in _BEST_FIRST if any(state == each for state, _, _ in told))
     gpus = [gpu for state, gpu, _ in told if state == best]
-    return FleetModel(name, best, len(gpus), sorted(set(gpus) - {NO_GPU}), sum(depth for _, _, depth in told))
+    return FleetModel(
+        name,
+        best,
+        len(gpus),
+        gpu_types=sorted(set(gpus) - {NO_GPU}),
+        total_queue_depth=sum(depth for _, _, depth in told),
+    )

@@ -94,7 +94,7 @@ def _load(context: LoadContext) -> PairModel:
     task = Task("score", query=Item(text=PROBE_TEXTS[0]), options=profile_options(context))
     judge = HeadJudge(
         lambda items, limit: prepare(limit)[0].score_sequences(items, task),
-        lambda size: load_head(recipe, HeadContext(card, tokenizer, size, "float32", device)),
+        lambda size: load_head(recipe, HeadContext(card, tokenizer, size, precision="float32", device=device)),
         task,
         device,
         gives_types=gives_types,
@@ -102,7 +102,9 @@ def _load(context: LoadContext) -> PairModel:
     runner = runner_for(context, card, AUTO_CLASSES.get(recipe.source, ()), judge=judge)
     info = runner.info
     with device_errors():
-        head = load_head(recipe, HeadContext(card, tokenizer, info.hidden_size, info.precision, device))
+        head = load_head(
+            recipe, HeadContext(card, tokenizer, info.hidden_size, precision=info.precision, device=device)
+        )
     stages.done("weights")
     preparation, lengths, length_note = prepare(info.max_sequence_length)
     model = PairModel(name, preparation, runner, head, gives_types=gives_types, device=device, threads=context.threads)

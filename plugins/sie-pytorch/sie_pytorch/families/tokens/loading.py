@@ -61,14 +61,14 @@ def _load(context: LoadContext) -> TokenClassifier:
 
     judge = HeadJudge(
         lambda items, limit: (each for windows in prepare(limit)[0].sequences(items, task) for each in windows),
-        lambda size: _head(HeadContext(card, tokenizer, size, "float32", device), tags),
+        lambda size: _head(HeadContext(card, tokenizer, size, precision="float32", device=device), tags),
         task,
         device,
     )
     runner = runner_for(context, card, (AUTO_CLASS,), takes_lora=True, judge=judge)
     info = runner.info
     with device_errors():
-        head = _head(HeadContext(card, tokenizer, info.hidden_size, info.precision, device), tags)
+        head = _head(HeadContext(card, tokenizer, info.hidden_size, precision=info.precision, device=device), tags)
     stages.done("weights")
     preparation, lengths, length_note = prepare(info.max_sequence_length)
     gives_types = info.embeds_types and tokenizer.takes_types

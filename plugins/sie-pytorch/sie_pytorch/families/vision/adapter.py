@@ -72,7 +72,7 @@ class VisionEncoder(Adapter):
         for place, item in enumerate(items):
             if item.images:
                 pixels = self._reader.pixels(decoder.decode(item.images[0], f"items[{place}].images[0]"))
-                yield Unit(place, self._towers.patches, IMAGE, Row(pixels, normalize), nbytes=pixels.nbytes)
+                yield Unit(place, self._towers.patches, IMAGE, payload=Row(pixels, normalize), nbytes=pixels.nbytes)
             else:
                 yield next(texts)
 
@@ -137,7 +137,9 @@ class VisionEncoder(Adapter):
     def _text(self, place: int, text: TokenSequence, normalize: bool) -> Unit:
         tokens = len(text.ids)
         cost = max(1, self._padding.length or tokens)
-        return Unit(place, cost, TEXT, Row(text, normalize), tokens, text.truncated, text.nbytes)
+        return Unit(
+            place, cost, TEXT, payload=Row(text, normalize), tokens=tokens, truncated=text.truncated, nbytes=text.nbytes
+        )
 
 
 def _output(vector: NDArray[np.float32], normalize: bool) -> ItemOutput:

@@ -146,7 +146,7 @@ def _assemble(
 def _see(encoder: VisionEncoder, size: int) -> Any:
     """Run one grey picture through the tower of images; return its vector."""
     grey = np.full((3, size, size), 128, dtype=np.uint8)
-    unit = Unit(0, 1, IMAGE, Row(grey, False))
+    unit = Unit(0, 1, IMAGE, payload=Row(grey, False))
     (output,) = encoder.finish([unit], encoder.run([unit]))
     return output.dense
 

@@ -133,7 +133,16 @@ def _load(
 ) -> RunnerContext:
     model = load_model(folder, plan.weights, device, part, card.records)
     mapped = MappedFiles.of(folder, model.parameters())
-    return RunnerContext(model, folder, card, device, plan.compute, attention_backend, threads, mapped)
+    return RunnerContext(
+        model,
+        folder,
+        card,
+        device=device,
+        dtype=plan.compute,
+        attention_backend=attention_backend,
+        threads=threads,
+        mapped=mapped,
+    )
 
 
 def _built(card: ModelCard, factory: CandidateFactory, choice: Choice, precision_note: str) -> BuiltRunner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 
@@ -21,6 +21,7 @@ class RunnerInfo:
     """Why it serves: its proof, and the refusals of those tried before it."""
     precision: str
     """Precision of the computation: `float32`, `bfloat16` or `float16`."""
+    _: KW_ONLY
     model_type: str
     hidden_size: int
     attention_layers: int

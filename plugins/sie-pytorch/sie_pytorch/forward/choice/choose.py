@@ -90,7 +90,7 @@ def choose(
     if race.whole:
         name = proven.candidate.name
         agreed = before is not None and before.chosen == name
-        kept.keep(KeptChoice(ABOUT, name, str(race), setup, settled=agreed or race.clear))
+        kept.keep(KeptChoice(ABOUT, name, str(race), setup=setup, settled=agreed or race.clear))
     return Choice(proven, tuple(factory.refused), str(race))
 
 

@@ -23,7 +23,7 @@ def recall_refusal(context: LoadContext) -> str | None:
 def keep_refusal(context: LoadContext, reason: str) -> None:
     """Keep why this load ended in float32."""
     if context.choices is not None:
-        context.choices.keep(KeptChoice(ABOUT, "float32", reason, _setup(context)))
+        context.choices.keep(KeptChoice(ABOUT, "float32", reason, setup=_setup(context)))
 
 
 def _setup(context: LoadContext) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ class EmbeddingTables:
     """`[types, hidden]`; tokens without a type have the type 0."""
     positions: torch.Tensor
     """`[position ids, hidden]`; see `EncoderEntry.position_ids`."""
+    _: KW_ONLY
     weight: torch.Tensor
     """`[hidden]`, of the norm."""
     bias: torch.Tensor
@@ -96,7 +97,9 @@ class EncoderEntry:
             return None
         types = None if named.types is None else tables[named.types]
         weight, bias = norm.weight.detach().float(), norm.bias.detach().float()
-        return EmbeddingTables(tables[named.words], types, tables[named.positions], weight, bias, norm.eps)
+        return EmbeddingTables(
+            tables[named.words], types, tables[named.positions], weight=weight, bias=bias, epsilon=norm.eps
+        )
 
     def __call__(
         self,

@@ -6,7 +6,7 @@ For runners with their own layers. Everything here is read from transformers' mo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ class LayerNorms:
     """Norm of the attention's output, before the residual sum."""
     attention: torch.nn.Module
     """Norm of the sum, the input of the feed-forward part."""
+    _: KW_ONLY
     post_mlp_norm: torch.nn.Module | None
     """Norm of the feed-forward output, before the residual sum."""
     output: torch.nn.Module
@@ -127,7 +128,7 @@ class LayerStack:
         if not isinstance(names, PreNorm):
             for layer in self.modules:
                 attention, output = layer.get_submodule(names.attention), layer.get_submodule(names.output)
-                yield LayerNorms(None, None, attention, None, output)
+                yield LayerNorms(None, None, attention, post_mlp_norm=None, output=output)
             return
         firsts = [layer.get_submodule(names.attention) for layer in self.modules]
         following = [*firsts[1:], self._model.get_submodule(names.final)]
@@ -138,7 +139,11 @@ class LayerStack:
             )
             before = None if isinstance(first, torch.nn.Identity) else first
             yield LayerNorms(
-                before, post_attention_norm, layer.get_submodule(names.feed_forward), post_mlp_norm, output
+                before,
+                post_attention_norm,
+                layer.get_submodule(names.feed_forward),
+                post_mlp_norm=post_mlp_norm,
+                output=output,
             )
 
     def numbers(self, norm: torch.nn.Module, *, of_head: bool = False) -> NormNumbers:

@@ -79,7 +79,7 @@ def _composed(
         task, make = Task("extract", options=profile_options(context)), judged
         judge = HeadJudge(
             lambda items, limit: parts.preparation(limit).sequences(items, task),
-            lambda size: make(HeadContext(card, parts.tokenizer, size, "float32", device)),
+            lambda size: make(HeadContext(card, parts.tokenizer, size, precision="float32", device=device)),
             task,
             device,
         )
@@ -94,7 +94,7 @@ def _composed(
     )
     info = runner.info
     with device_errors():
-        given = HeadContext(card, parts.tokenizer, info.hidden_size, info.precision, device)
+        given = HeadContext(card, parts.tokenizer, info.hidden_size, precision=info.precision, device=device)
         heads = [make(given) for make in makers]
     stages.done("weights")
     gives_types = info.embeds_types and parts.tokenizer.takes_types

@@ -105,7 +105,9 @@ def _around(place: int, start: int, room: int, tokens: int) -> int:
 
 def _entity(text: str, found: Mapping[str, Any]) -> Entity:
     start, end = int(found["start"]), int(found["end"])
-    return Entity(text[start:end], found.get("entity_group") or found["entity"], float(found["score"]), start, end)
+    return Entity(
+        text[start:end], found.get("entity_group") or found["entity"], float(found["score"]), start=start, end=end
+    )
 
 
 def _refuse_scheme(labels: Mapping[int, str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,6 +43,7 @@ class Linear:
     """`[gives]`."""
     activation: str = "Identity"
     """A name of `sie_text.labels.ACTIVATIONS`."""
+    _: KW_ONLY
     adds_input: bool = False
     residual: Weights | None = None
     """`[gives, takes]`: maps the added input; None where the sizes are equal."""
@@ -83,6 +84,7 @@ class LayerNorm:
     """`[dims]`."""
     epsilon: float = 1e-5
     """PyTorch's default."""
+    _: KW_ONLY
     gives: None = None
 
     @property

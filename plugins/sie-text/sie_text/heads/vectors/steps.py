@@ -92,7 +92,7 @@ def load_step(settings: HeadSettings, unpickle: Unpickle | None = None) -> Linea
         return LayerNorm(weights["norm.weight"], weights["norm.bias"])
     weights = read_weights(settings.path, _shapes(settings))
     bias, residual = weights.get("linear.bias"), weights.get("residual.weight")
-    return Linear(weights["linear.weight"], bias, settings.activation, settings.residual, residual)
+    return Linear(weights["linear.weight"], bias, settings.activation, adds_input=settings.residual, residual=residual)
 
 
 def _shapes(settings: DenseSettings) -> dict[str, tuple[int, ...]]:

@@ -84,7 +84,7 @@ def _layer(name: str, card: ModelCard, pinned: PinnedFile | None) -> ProjectionS
     fault = pin_fault(card.path / pickled, pinned)
     if fault is not None:
         return OTHER.format(name=name, fault=fault)
-    return ProjectionSettings(card.path / pickled, "weight", "bias", pinned)
+    return ProjectionSettings(card.path / pickled, "weight", "bias", pinned=pinned)
 
 
 def pin_fault(file: Path, pinned: PinnedFile) -> str | None:

@@ -153,7 +153,7 @@ def _expansion(config: Mapping[str, Any] | None) -> ExpansionSettings | None:
     strategy, length = config.get("strategy"), size(config, "length", f"{FILE}: query_expansion")
     if strategy not in ("fixed", "min") or length is None:
         raise NotUnderstoodError(f"{FILE} set query_expansion to {dict(config)!r}")
-    return ExpansionSettings(length, strategy == "fixed", bool(config.get("attend", False)), config.get("token"))
+    return ExpansionSettings(length, strategy == "fixed", bool(config.get("attend", False)), token=config.get("token"))
 
 
 def _stanford(card: ModelCard) -> Recipe:

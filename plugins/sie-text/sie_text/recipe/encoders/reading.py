@@ -62,7 +62,7 @@ def _dense_recipe(card: ModelCard) -> Recipe:
         transformer_settings(card.modules[0].config),
         pooling_settings(card.modules[1].config),
         tuple(step for module in card.modules[2:] for step in step_settings(module)),
-        truncate_dim,
+        truncate_dim=truncate_dim,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -40,6 +40,7 @@ class Routes:
     """The roles whose texts are looked up."""
     encoder: ModelCard | None
     """The card of the encoder for other texts; None if all are looked up."""
+    _: KW_ONLY
     default: Role
     """The role of texts without one."""
 
@@ -69,7 +70,7 @@ def read_routes(card: ModelCard) -> Routes:
         raise NotUnderstoodError(f"modules.json chains {' → '.join(module.kind for module in card.modules)}")
     (first,) = card.modules
     if first.kind == LOOKUP:
-        return Routes(_lookup(card, first), frozenset(("query", "document")), None, "document")
+        return Routes(_lookup(card, first), frozenset(("query", "document")), None, default="document")
     chains = _chains(card, first)
     looked_up = {role for role, chain in chains.items() if [module.kind for module in chain] == [LOOKUP]}
     encoded = [chain for role, chain in chains.items() if role not in looked_up]
@@ -81,7 +82,7 @@ def read_routes(card: ModelCard) -> Routes:
         _lookup(card, settings),
         frozenset(looked_up),
         _card_of(card, encoded[0]) if encoded else None,
-        _default(first, list(chains)),
+        default=_default(first, list(chains)),
     )
 
 
@@ -108,7 +109,7 @@ def _module(card: ModelCard, folder: Path, name: str, kind: Any) -> ModuleCard:
         raise NotUnderstoodError(f"its Router keeps a module at {name!r}, outside the model's folder")
     path = folder / name
     files = sorted(path.glob("sentence_*_config.json")) if str(kind).endswith("Transformer") else [path / "config.json"]
-    return ModuleCard(name, str(kind), path, _read(files[0]) if files else {})
+    return ModuleCard(name, str(kind), path, config=_read(files[0]) if files else {})
 
 
 def _lookup(card: ModelCard, module: ModuleCard) -> LookupSettings:

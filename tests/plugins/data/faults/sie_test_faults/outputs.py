@@ -14,4 +14,4 @@ class Raises:
     @staticmethod
     @hookimpl
     def sie_postprocessors():
-        return [Postprocessor("postprocessor-that-raises", "dense", "sparse", create)]
+        return [Postprocessor("postprocessor-that-raises", "dense", "sparse", create=create)]

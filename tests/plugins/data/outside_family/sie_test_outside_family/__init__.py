@@ -39,7 +39,7 @@ def load(context):
 
 @hookimpl
 def sie_model_families():
-    options = (Option("scale", "finish", float, "Multiplies every count."),)
+    options = (Option("scale", "finish", float, description="Multiplies every count."),)
     return [ModelFamily("letters", f"{__name__}:load", lambda card: None, options=options, weightless=True)]
 
 

@@ -17,5 +17,5 @@ class MeanOfTokens:
 
 @hookimpl
 def sie_postprocessors():
-    scale = Option("scale", "load", float, "Multiplies the mean.", minimum=0)
-    return [Postprocessor("muvera", "multivector", "dense", MeanOfTokens, (scale,))]
+    scale = Option("scale", "load", float, description="Multiplies the mean.", minimum=0)
+    return [Postprocessor("muvera", "multivector", "dense", create=MeanOfTokens, parameters=(scale,))]

@@ -10,7 +10,7 @@ from sie_core.contracts import ItemOutput, PluginSetting, Reference, ReferenceMo
 from sie_core.hookspecs import hookimpl
 
 INTERFACES = ("sie.reference/1", "sie.setting/1")
-WRONG_BY = PluginSetting("SIE_LETTERS_WRONG_BY", "0", "What is added to every count of a letter.", ("0", "0.5"))
+WRONG_BY = PluginSetting("SIE_LETTERS_WRONG_BY", "0", "What is added to every count of a letter.", allowed=("0", "0.5"))
 
 
 class Counts(ReferenceModel):
@@ -33,8 +33,8 @@ class Counts(ReferenceModel):
 def sie_references():
     target, dense = "sie_test_outside_reference:Counts", frozenset({"dense"})
     return [
-        Reference("counting", frozenset({"letters"}), target, dense),
-        Reference("absent", frozenset({"fake"}), target, dense, ("sie-test-absent>=2",)),
+        Reference("counting", frozenset({"letters"}), target, gives=dense),
+        Reference("absent", frozenset({"fake"}), target, gives=dense, requires=("sie-test-absent>=2",)),
     ]
 
 
