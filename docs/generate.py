@@ -62,12 +62,23 @@ def _settings(rows: list[tuple[str, str, str]]) -> str:
 
 def hooks() -> str:
     from sie_core import hookspecs
+    from sie_core.plugins.registration import REGISTRATIONS
 
     parts = []
     for name, hook in vars(hookspecs).items():
         if name.startswith("sie_") and inspect.isfunction(hook):
-            parts.append(f"### `{name}{inspect.signature(hook)}`\n\n{inspect.getdoc(hook)}\n")
+            interface = f"Interface: `{REGISTRATIONS[name].current}`"
+            parts.append(f"### `{name}{inspect.signature(hook)}`\n\n{inspect.getdoc(hook)}\n\n{interface}\n")
     return "\n".join(parts)
+
+
+def interfaces() -> str:
+    from sie_core.plugins.registration import REGISTRATIONS
+
+    rows: list[tuple[object, ...]] = [
+        (f"`{hook}`", row.noun, ", ".join(f"`{each}`" for each in row.served)) for hook, row in REGISTRATIONS.items()
+    ]
+    return table(("hook", "registers a", "versions that are served"), rows)
 
 
 def limits() -> str:
@@ -217,6 +228,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings-config-service": lambda: settings("config service"),
     "plugin-settings": plugin_settings,
     "hooks": hooks,
+    "interfaces": interfaces,
     "limits": limits,
     "commands": commands,
     "muvera": lambda: parameters("muvera"),

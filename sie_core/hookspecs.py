@@ -1,14 +1,14 @@
 """The whole extension surface of SIE: everything that a plugin may register.
 
-A plugin is a module named by an entry point of the group `sie`. It states `CONTRACT_VERSION = 1` and implements any of
-these hooks with `@hookimpl`. Hooks run once, at start, on the main thread; they hand over small typed objects and the
-engine calls those directly afterwards. A hook must not import a heavy library: it names functions and classes by
-`"module:name"`.
+A plugin is a module named by an entry point of the group `sie`. It states the interfaces that it was written
+for, `INTERFACES = ("sie.family/1",)`, and implements any of these hooks with `@hookimpl`. Hooks run once, at start, on
+a thread of their own; they hand over small typed objects and the engine calls those directly afterwards. A hook must
+not import a heavy library: it names functions and classes by `"module:name"`.
 
 Every hook returns a list, `sie_schedulers` and `sie_memory_managers` a mapping; either may be empty, None is a mistake.
 A hook that raises or returns anything else breaks only its own plugin: the plugin is reported as broken with the cause,
-and nothing it registered is used. If a part fails later, the engine goes on without it where it can, and reports the
-plugin as failing.
+and nothing it registered is used. A name that is taken breaks the plugin likewise. If a part fails later, the engine
+goes on without it where it can, and reports the plugin as failing.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ hookimpl = pluggy.HookimplMarker("sie")
 def sie_model_families() -> Sequence[ModelFamily]:  # type: ignore[empty-body]
     """Register model families.
 
-    Two plugins that register one family id stop the start, and both are named. Claims on an architecture may overlap:
-    the model's config decides, then the device, then the claim's priority, then the family's id.
+    Claims on an architecture may overlap: the model's config decides, then the device, then the claim's priority, then
+    the family's id.
     """
 
 
@@ -61,8 +61,7 @@ def sie_runners() -> Sequence[RunnerSpec]:  # type: ignore[empty-body]
 def sie_architectures() -> Sequence[ArchitectureRecord]:  # type: ignore[empty-body]
     """Register architectures for the families that read them: `sie_text.architectures.Architecture`, one a model type.
 
-    The card that a family is asked about, and that of a load, hold all of them. A model type registered twice stops the
-    start.
+    The card that a family is asked about, and that of a load, hold all of them.
     """
 
 
@@ -77,8 +76,8 @@ def sie_model_folders() -> Sequence[Path]:  # type: ignore[empty-body]
 def sie_schedulers() -> Mapping[str, SchedulerFactory]:  # type: ignore[empty-body]
     """Register schedulers, which decide what runs next and what is refused; `SIE_SCHEDULER` chooses one by name.
 
-    The factory is called at start, with the limits that the operator set, and again after its scheduler failed. The
-    scheduler states the version of the interface that it was written for. A name taken twice stops the start.
+    The factory is called at start, with the limits that the operator set. If it or its scheduler fails, the default
+    scheduler takes its place, and `/readyz` is 503 until a restart.
     """
 
 
@@ -86,13 +85,16 @@ def sie_schedulers() -> Mapping[str, SchedulerFactory]:  # type: ignore[empty-bo
 def sie_memory_managers() -> Mapping[str, MemoryManagerFactory]:  # type: ignore[empty-body]
     """Register memory managers, which choose the models to unload, by name; `SIE_MEMORY_MANAGER` chooses one.
 
-    The factory is called once, at start, with the limits the operator set. A name taken twice stops the start.
+    The factory is called once, at start, with the limits the operator set. If it fails, the default one takes its
+    place.
     """
 
 
 @hookspec
 def sie_device_probes() -> Sequence[DeviceProbe]:  # type: ignore[empty-body]
-    """Register device probes, one a device kind. The probe must not import its library before its first call."""
+    """Register device probes, one a device kind. The probe must not import its library before its first call, and lists
+    its devices within a minute.
+    """
 
 
 @hookspec
@@ -112,8 +114,7 @@ def sie_weight_packages() -> Sequence[WeightPackage]:  # type: ignore[empty-body
 def sie_object_stores() -> Sequence[ObjectStoreFactory]:  # type: ignore[empty-body]
     """Register object stores by URL scheme.
 
-    The scheme of a URL in a setting (`SIE_CLUSTER_CACHE`, `SIE_MODELS_DIR`, `SIE_PAYLOAD_STORE_URL`) chooses one. A
-    scheme taken twice stops the start.
+    The scheme of a URL in a setting (`SIE_CLUSTER_CACHE`, `SIE_MODELS_DIR`, `SIE_PAYLOAD_STORE_URL`) chooses one.
     """
 
 
@@ -121,7 +122,7 @@ def sie_object_stores() -> Sequence[ObjectStoreFactory]:  # type: ignore[empty-b
 def sie_queue_transports() -> Sequence[QueueTransportFactory]:  # type: ignore[empty-body]
     """Register queues between machines by URL scheme.
 
-    The scheme of the queue's URL chooses one. A scheme taken twice stops the start.
+    The scheme of the queue's URL chooses one.
     """
 
 
@@ -129,8 +130,7 @@ def sie_queue_transports() -> Sequence[QueueTransportFactory]:  # type: ignore[e
 def sie_postprocessors() -> Sequence[Postprocessor]:  # type: ignore[empty-body]
     """Register ways to make one output of another, such as MUVERA; a request or a profile turns one on by its name.
 
-    They come before `output_dtype`. A name taken twice stops the start; a family's own option of that name is never
-    read.
+    They come before `output_dtype`. A family's own option of that name is never read.
     """
 
 
@@ -144,7 +144,7 @@ def sie_references() -> Sequence[Reference]:  # type: ignore[empty-body]
     """Register libraries that compute a family's outputs on the same weights; `sie verify` compares the two.
 
     The references of the model's family are asked in the order of their plugins; for each output, the first that
-    computes it counts. A name taken twice stops the start.
+    computes it counts.
     """
 
 
@@ -152,7 +152,7 @@ def sie_references() -> Sequence[Reference]:  # type: ignore[empty-body]
 def sie_settings() -> Sequence[PluginSetting]:  # type: ignore[empty-body]
     """Register environment variables of the plugin's own; it reads each by `PluginSetting.value`.
 
-    A value that is not allowed stops the start, like one of the core's. A variable taken twice stops the start too.
+    A value that is not allowed stops the start, like one of the core's.
     """
 
 

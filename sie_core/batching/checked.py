@@ -46,18 +46,20 @@ def make_scheduler(plugins: PluginSet, name: str, limits: QueueLimits) -> Checke
         PluginError: There is none of that name, or the default one cannot be made.
     """
 
+    default = DEFAULT if DEFAULT in plugins.schedulers else name
+
     def make(name: str) -> Scheduler:
         scheduler = plugins.scheduler(name)(limits)
         require(scheduler, Scheduler)
         return scheduler
 
     def report(error: BaseException) -> str | None:
-        failed = DEFAULT if checked.problem else name
+        failed = default if checked.problem else name
         who = plugins.faulty(HOOK, failed, f"failed ({type(error).__name__})", error)
-        return None if failed == DEFAULT else f"{who} failed: {DEFAULT!r} serves until a restart"
+        return None if failed == default else f"{who} failed: {default!r} serves until a restart"
 
-    scheduler, problem = make_chosen(plugins, HOOK, "SIE_SCHEDULER", name, DEFAULT, make)
-    checked = CheckedScheduler(scheduler, lambda: make(DEFAULT), report, problem)
+    scheduler, problem = make_chosen(plugins, HOOK, "SIE_SCHEDULER", name, default, make)
+    checked = CheckedScheduler(scheduler, lambda: make(default), report, problem)
     return checked
 
 

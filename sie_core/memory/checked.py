@@ -27,7 +27,8 @@ def make_manager(plugins: PluginSet, name: str, limits: MemoryLimits) -> Checked
         require(manager, MemoryManager)
         return manager
 
-    manager, _ = make_chosen(plugins, HOOK, "SIE_MEMORY_MANAGER", name, DEFAULT, make)
+    default = DEFAULT if DEFAULT in plugins.memory_managers else name
+    manager, _ = make_chosen(plugins, HOOK, "SIE_MEMORY_MANAGER", name, default, make)
     return CheckedManager(manager, lambda problem, error: plugins.faulty(HOOK, name, problem, error))
 
 

@@ -148,7 +148,7 @@ def _consider(candidate: _Candidate, settings: Settings, imports: Imports) -> _O
             if candidate.builtin:
                 registered = load()
             else:
-                registered, changes = imports.run(str(candidate), candidate.distribution, candidate.name, load)
+                registered, changes = imports.run(str(candidate), candidate.name, load)
     except HungError as error:
         cause = f"its import {error}; set SIE_PLUGINS_BLOCKED={candidate.name} to start without waiting for it"
         return _Outcome(candidate, "broken", cause)

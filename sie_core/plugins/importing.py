@@ -42,12 +42,11 @@ class Imports:
         self._file = None if folder is None else folder / f"{node()}.{os.getpid()}"
         self._calls = Calls()
 
-    def run(self, who: str, distribution: str, block: str, call: Callable[[], Result]) -> tuple[Result, list[str]]:
+    def run(self, who: str, block: str, call: Callable[[], Result]) -> tuple[Result, list[str]]:
         """Import a plugin by `call`, on a thread of its own.
 
         Args:
             who: The plugin's name for messages.
-            distribution: Once one import of a distribution hangs, its others are not begun.
             block: The plugin's name in `SIE_PLUGINS_BLOCKED`.
             call: Imports it.
 
@@ -62,7 +61,7 @@ class Imports:
         changes: list[str] = []
         try:
             with stdout_to_stderr(), _undone(changes):
-                result = self._calls.within(f"import-{distribution}", HUNG_S, call)
+                result = self._calls.within(f"import-{block}", HUNG_S, call)
         finally:
             self._end()
         if (took := time.monotonic() - started) > SLOW_S:

@@ -57,7 +57,7 @@ def test_a_third_partys_bundle_goes_from_its_first_line_to_a_lock_and_its_upgrad
     sie_bundle: Run, tmp_path: Path, ours: Path, others: Path
 ) -> None:
     folder, wheels = tmp_path / "mine", ["--find-links", others, "--no-registry"]
-    module, named = {"mine_plugin.py": "CONTRACT_VERSION = 1\n"}, {"mine": "mine_plugin"}
+    module, named = {"mine_plugin.py": "INTERFACES = ()\n"}, {"mine": "mine_plugin"}
     make_wheel(ours, "mine-plugin", "2.1.0", ["sie-core", "numbers<5.24"], plugins=named, modules=module)
     assert sie_bundle("init", folder, "--plugin", "mine-plugin").exit_code == 0
     assert [each.distribution for each in read_whole(folder / "bundle.yaml").plugins] == ["mine-plugin"]

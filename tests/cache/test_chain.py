@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,91 @@ def test_a_tier_may_refuse_a_setting_that_names_it(tmp_path: Path) -> None:
 
     with pytest.raises(PluginError, match="SIE_CLUSTER_CACHE"):
         build_chain(Settings(local_cache=tmp_path), PluginSet(weight_tiers=(WeightTierFactory("a", 1, refuse),)))
+
+
+def test_a_tier_that_ends_its_thread_or_names_no_folder_is_passed_over(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def report(name: str, problem: str, error: BaseException | None) -> str:
+        told.append(f"{name} {problem}: {error}")
+        return name
+
+    class Ends(Shelf):
+        def fetch(self, request: WeightRequest) -> Path | None:
+            raise KeyboardInterrupt
+
+    tiers = [Ends("ends"), Shelf("nowhere", Path("/nowhere")), Shelf("far", tmp_path)]
+    chain = WeightChain(tiers, report=report)
+    assert chain.fetch(REQUEST) == tmp_path
+    assert chain.find(REQUEST) == ("far", tmp_path)
+    assert told[:2] == [
+        "ends failed in `fetch` (KeyboardInterrupt): ",
+        "nowhere failed in `fetch` (NotADirectoryError): fetch returned /nowhere, which is no folder",
+    ]
+
+
+class Silent(Shelf):
+    """A tier that answers once it is let."""
+
+    may = threading.Event()
+
+    def fetch(self, request: WeightRequest) -> Path | None:
+        assert self.may.wait(60)
+        return super().fetch(request)
+
+
+def test_a_tier_that_keeps_silent_is_passed_over_and_waited_for_only_if_no_other_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sie_core.cache.chain.SILENT_S", 0.05)
+    told: list[str] = []
+
+    def report(name: str, problem: str, error: BaseException | None) -> str:
+        told.append(f"{name} {problem}")
+        Silent.may.set() if len(told) > 2 else None
+        return name
+
+    silent = Silent("silent", tmp_path / "silent")
+    (tmp_path / "silent").mkdir()
+    chain = WeightChain([silent, Shelf("far", tmp_path)], report=report)
+    assert chain.fetch(REQUEST) == tmp_path
+    assert chain.find(REQUEST) == ("far", tmp_path)
+    assert chain.find(REQUEST) == ("far", tmp_path)  # is not asked again while it hangs
+    assert told == ["silent has not answered `fetch` for 0.05 s and is passed over"] * 2
+    assert WeightChain([silent, Shelf("far")], report=report).fetch(REQUEST) == tmp_path / "silent"
+    Silent.may.clear()
+    timer = threading.Timer(0.5, Silent.may.set)
+    timer.start()
+    assert WeightChain([silent], report=report).fetch(REQUEST) == tmp_path / "silent"
+    assert "the weight tier 'silent' has not answered `fetch` for 0.05 s" in caplog.text
+    assert len(told) == 3
+
+
+def test_a_tier_that_reports_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sie_core.cache.chain.SILENT_S", 5.0)
+    moved: list[tuple[int, int]] = []
+
+    class Slow(Shelf):
+        def fetch(self, request: WeightRequest) -> Path | None:
+            assert request.progress is not None
+            request.progress(1, 2)
+            return super().fetch(request)
+
+    far = Shelf("far", tmp_path / "far")
+    request = WeightRequest("org/m", progress=lambda done, total: moved.append((done, total)))
+    assert WeightChain([Slow("slow", tmp_path), far]).fetch(request) == tmp_path
+    assert moved == [(1, 2)]
+    assert far.asked == []
+
+
+def test_a_tier_whose_method_lacks_a_parameter_is_left_out(tmp_path: Path) -> None:
+    class Older(Shelf):
+        def fetch(self) -> Path | None:  # type: ignore[override]
+            return None
+
+    report = PluginReport("odd", "sie-odd", "1", "sie_odd", "active", registers={"sie_weight_tiers": ("odd",)})
+    tiers = (WeightTierFactory("odd", 1, lambda context: Older("odd")),)
+    plugins = PluginSet(reports=(report,), weight_tiers=tiers)
+    assert build_chain(Settings(local_cache=tmp_path), plugins).tiers == ()
+    cause = str(plugins.reports_now()[0].cause)
+    assert "cannot be made and is passed over (UnfitObject): its `fetch` lacks the parameter 'request'" in cause

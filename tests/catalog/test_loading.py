@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sie_fake.adapter import FakeAdapter
 from sie_fake.adapter import load as load_fake
 
 from sie_core.cache import WeightChain
@@ -26,7 +29,9 @@ from sie_core.contracts import (
     Profile,
     ResolvedModel,
 )
-from sie_core.plugins import PluginSet
+from sie_core.engine.models.load_failure import failed_load
+from sie_core.engine.timeouts import DEFAULT_TIMEOUTS
+from sie_core.plugins import PluginReport, PluginSet
 
 CPU = Device("cpu")
 TASKS = {"encode": {"dense": {"dim": 4}}}
@@ -120,3 +125,59 @@ def test_a_load_that_nobody_does_says_what_each_family_said(
         load(fetched(known, named), known)
     assert raised.value.failure == failure
     assert str(raised.value).endswith(told)
+
+
+def named(plugins: PluginSet) -> PluginSet:
+    report = PluginReport("odd", "sie-odd", "1.2", "sie_odd", "active", registers={"sie_model_families": ("f0",)})
+    return replace(plugins, reports=(report,))
+
+
+class Older(FakeAdapter):
+    def run(self) -> None:  # type: ignore[override]
+        """Take nothing."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: None, ["lacks the parameter 'context'", "docs/extend/compatibility.md"]),
+        (lambda context: None, ["returned no `Adapter`"]),
+        (lambda context: object.__new__(Older), ["its `run` lacks the parameter 'units'"]),
+    ],
+)
+def test_a_load_of_another_contract_is_refused_by_family_and_plugin(
+    plugins: Callable[..., PluginSet], fetched: Callable[..., FetchedModel], wrong: Any, told: list[str]
+) -> None:
+    known = named(plugins(wrong))
+    with pytest.raises(ModelLoadError) as refused:
+        load(fetched(known), known)
+    assert refused.value.failure == "DEPENDENCY"
+    for words in ("the model family 'f0' of the plugin 'odd' of sie-odd 1.2", *told):
+        assert words in str(refused.value)
+
+
+def test_an_unforeseen_error_of_a_load_names_family_and_plugin(
+    plugins: Callable[..., PluginSet], fetched: Callable[..., FetchedModel]
+) -> None:
+    def broken(context: LoadContext) -> Adapter:
+        raise KeyError("secret")
+
+    known = named(plugins(broken))
+    with pytest.raises(KeyError) as raised:
+        load(fetched(known), known)
+    message = failed_load("org/m", raised.value, None, 0.0, DEFAULT_TIMEOUTS).message
+    assert "its adapter raised KeyError" in message
+    assert "raised by the model family 'f0' of the plugin 'odd' of sie-odd 1.2" in message
+    assert "secret" not in message
+
+
+def test_a_class_with_load_is_served_as_before_the_release(
+    plugins: Callable[..., PluginSet], fetched: Callable[..., FetchedModel]
+) -> None:
+    class Class(Adapter):
+        @classmethod
+        def load(cls, context: LoadContext) -> Adapter:
+            return load_fake(context)
+
+    known = plugins(Class)
+    assert load(fetched(known), known)[0].facts.dims == {"dense": 4}

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
 SIE = Path(sys.executable).with_name("sie")
+QUICK = (sys.executable, Path(__file__).with_name("quick.py"))
+"""The command with short limits."""
 
 
 def pip(*arguments: object) -> None:
@@ -36,10 +38,12 @@ def run(command: list[object], folder: Path, variables: dict[str, str]) -> subpr
 
 
 @contextmanager
-def server(arguments: list[str], folder: Path, variables: dict[str, str]) -> Iterator[str]:
+def server(
+    arguments: list[str], folder: Path, variables: dict[str, str], sie: Sequence[object] = (SIE,)
+) -> Iterator[str]:
     """Run `sie serve` on a free port until the block ends; gives its URL once it is ready."""
     log = folder / "server.log"
-    command = [str(SIE), "serve", "--port", "0", *arguments]
+    command = [*map(str, sie), "serve", "--port", "0", *arguments]
     with log.open("w") as errors:
         process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout is not None

@@ -1,5 +1,7 @@
 """`SIE_DEVICE` among what the probes find."""
 
+import threading
+
 import pytest
 
 from sie_core.contracts import Device, DeviceMemory, PluginError
@@ -85,3 +87,21 @@ def test_a_probe_that_measures_junk_unloads_nothing_and_is_told(memory):
     gauge.free_caches()
     assert told[0].startswith("cannot measure memory")
     assert told[1] == "cannot free its caches (KeyError)"
+
+
+def test_a_probe_that_hangs_is_passed_over_and_the_others_are_asked(monkeypatch):
+    monkeypatch.setattr("sie_core.plugins.selection.PROBE_LIMIT_S", 0.05)
+    may, told = threading.Event(), []
+
+    class Hangs(Probe):
+        def devices(self):
+            assert may.wait(60)
+            return []
+
+    try:
+        chosen = choose_device("auto", [CPU, Hangs("slow", 900, 1)], lambda *report: told.append(report[:2]))
+    finally:
+        may.set()
+
+    assert str(chosen) == "cpu"
+    assert told == [("slow", "did not come back within 0.05 s from `devices` and is passed over")]

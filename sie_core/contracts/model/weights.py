@@ -102,7 +102,8 @@ class WeightTier(Protocol):
     def fetch(self, request: WeightRequest) -> Path | None:
         """Return a local folder in the Hub's layout that holds the weights, complete and verified, or None to pass.
 
-        Runs on a loader thread and may take minutes.
+        Runs on a thread of its own and may take minutes; one that reports no `request.progress` for half a minute is
+        passed over, and waited for only if no other tier has the weights.
 
         Raises:
             ModelLoadError: The tier is the right one and failed (gated, network, storage, corrupt), or gives a reason

@@ -12,14 +12,14 @@ PLUGIN = """
 from pathlib import Path
 from sie_core.contracts import Claim, ModelFamily, PluginSetting
 from sie_core.hookspecs import hookimpl
-CONTRACT_VERSION = {contract}
+INTERFACES = ("sie.family/{version}", "sie.models/1", "sie.setting/1")
 
 def claim(card):
     return Claim("acme weights") if card.model_type == "acme" else None
 
 @hookimpl
 def sie_model_families():
-    return [ModelFamily("{family}", "acme.loading:load", claim, frozenset({devices}))]
+    return [ModelFamily("{family}", "acme.loading:load", claim, devices=frozenset({devices}))]
 
 @hookimpl
 def sie_model_folders():
@@ -28,7 +28,7 @@ def sie_model_folders():
 
 @hookimpl
 def sie_settings():
-    return [PluginSetting("SIE_ACME_SPEED", "slow", "How fast.", ("slow", "fast"))] if {settings} else []
+    return [PluginSetting("SIE_ACME_SPEED", "slow", "How fast.", allowed=("slow", "fast"))] if {settings} else []
 """
 CONFIG = """
 sie_id: {id}
@@ -47,8 +47,8 @@ MODELS = {
 }
 
 
-def source(family: str, *, contract: int = 1, devices: tuple[str, ...] = (), settings: bool = False) -> str:
-    return PLUGIN.format(family=family, contract=contract, devices=repr(devices), settings=settings)
+def source(family: str, *, version: int = 1, devices: tuple[str, ...] = (), settings: bool = False) -> str:
+    return PLUGIN.format(family=family, version=version, devices=repr(devices), settings=settings)
 
 
 def configs(package: str) -> Mapping[str, str]:
@@ -71,7 +71,7 @@ def make_plugins(folder: Path) -> None:
     plugin("acme-plugin", source("acme", settings=True), more=configs("acme_plugin"))
     plugin("acme-clash", source("acme"))
     plugin("acme-gpu", source("acme-gpu", devices=("cuda",)))
-    plugin("acme-future", source("acme-future", contract=99))
+    plugin("acme-future", source("acme-future", version=99))
     plugin("acme-broken", "import a_library_that_is_not_there\n")
     plugin("acme-needs-clash", source("acme-needs"), requires=["acme-clash"])
     plugin("acme-egg", source("acme-egg"), requires=["acme-hen"])

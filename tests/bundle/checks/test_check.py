@@ -47,15 +47,15 @@ CHANGED: dict[str, tuple[str, str, int, list[str]]] = {
         "- acme-plugin",
         "- acme-plugin\n  - acme-clash",
         5,
-        ["'acme'", "acme-plugin", "leave one plugin out"],
+        ["'acme'", "acme-plugin", "uninstall one"],
     ),
     "a clash through what a plugin needs": (
         "- acme-plugin",
         "- acme-plugin\n  - acme-needs-clash",
         4,
-        ["'acme'", "acme-clash", "two bundles"],
+        ["'acme'", "acme-clash", "uninstall one"],
     ),
-    "contract too new": ("- acme-plugin", "- acme-future", 4, ["contract version 99", "has contract version 1"]),
+    "contract too new": ("- acme-plugin", "- acme-future", 4, ["written for sie.family/99", "serves sie.family/1"]),
     "a plugin that cannot be imported": (
         "- acme-plugin",
         "- acme-broken",
@@ -241,8 +241,8 @@ def test_a_name_that_leads_to_no_bundle_is_refused(
 def test_a_plugin_at_hand_as_a_wheel_is_found_and_its_contract_read(
     sie_bundle: Run, bundle: Write, tmp_path: Path
 ) -> None:
-    for name, contract in (("outside", 1), ("outside-late", 7)):
-        module = {f"{name.replace('-', '_')}/plugin.py": f"CONTRACT_VERSION = {contract}\nraise SystemExit\n"}
+    for name, stated in (("outside", "('sie.family/1',)"), ("outside-late", "('sie.family/7',)")):
+        module = {f"{name.replace('-', '_')}/plugin.py": f"INTERFACES = {stated}\nraise SystemExit\n"}
         make_wheel(
             tmp_path / "at-hand", name, "1.0", plugins={name: f"{name.replace('-', '_')}.plugin"}, modules=module
         )
@@ -251,7 +251,7 @@ def test_a_plugin_at_hand_as_a_wheel_is_found_and_its_contract_read(
     assert "note: outside is at hand as a wheel" in done.output
     folder = bundle("plugins:\n  - outside-late")
     done = sie_bundle("check", folder, "--no-solve", "--wheels", tmp_path / "at-hand")
-    is_told(done, f"{folder}/bundle.yaml:2", ["is made for contract 7", "serves 1"])
+    is_told(done, f"{folder}/bundle.yaml:2", ["was written for sie.family/7", "serves sie.family/1"])
 
 
 def versions(folder: Path, ours: Path, others: Path) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from sie_core.batching import FairScheduler
 from sie_core.contracts import Batch, InferenceError, PluginError, QueuedUnit, Unit
 from sie_core.engine.timeouts import Timeouts
+from sie_core.plugins.model import UNKNOWN
 from tests.engine.conftest import Engines, bounded, request, until
 
 
@@ -74,11 +77,13 @@ FAULTS = (
 )
 
 
-async def engine_with(engines: Engines, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Any:
+async def engine_with(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch, others: Mapping[str, Any] = MappingProxyType({}), **settings: Any
+) -> Any:
     monkeypatch.setattr(Wrong, "fault", "")
     models = [engines.model("model"), engines.model("other")]
     return await engines.start(
-        lambda plugins: dataclasses.replace(plugins, schedulers={"wrong": Wrong}),
+        lambda plugins: dataclasses.replace(plugins, schedulers={"wrong": Wrong, **others}),
         load=models,
         scheduler="wrong",
         **settings,
@@ -102,6 +107,36 @@ async def test_a_scheduler_that_breaks_its_contract_answers_its_requests_and_the
         assert len((await bounded(engine.infer(request(model, "text", "text")))).items) == 2
     assert engine.health().live_problem is None
     assert engine.health().ready_problem is None
+
+
+@pytest.mark.parametrize("fault", ["raises in next", "counts no units"])
+async def test_the_default_scheduler_takes_the_place_of_a_failed_one_and_readiness_is_lost(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    engine = await engine_with(engines, monkeypatch, {"fair": FairScheduler})
+    assert engine.health().ready_problem is None
+    monkeypatch.setattr(Wrong, "fault", fault)
+    with pytest.raises(InferenceError):
+        await bounded(engine.infer(request("test/model", "a")))
+    for _ in range(3):
+        assert len((await bounded(engine.infer(request("test/model", "text")))).items) == 1
+    assert engine.health().live_problem is None
+    assert "the scheduler 'wrong' failed: 'fair' serves until a restart" in engine.health().ready_problem
+
+
+async def test_the_default_scheduler_serves_where_the_chosen_one_lacks_a_parameter(engines: Engines) -> None:
+    class Older(FairScheduler):
+        def next(self, now: float, *, ahead: bool = False) -> Batch | None:  # type: ignore[override]
+            return super().next(now, ahead=ahead)
+
+    engine = await engines.start(
+        lambda plugins: dataclasses.replace(plugins, schedulers={"older": Older, "fair": FairScheduler}),
+        load=[engines.model("model")],
+        scheduler="older",
+    )
+    assert len((await bounded(engine.infer(request("test/model", "text")))).items) == 1
+    assert "the scheduler 'older' cannot be made: 'fair' serves until" in engine.health().ready_problem
+    assert "its `next` lacks the parameter 'within'" in str(engine.installed.faults.of(UNKNOWN)[0])
 
 
 async def test_a_scheduler_that_cannot_learn_costs_nothing(
@@ -181,11 +216,12 @@ async def test_a_scheduler_that_hangs_turns_liveness_red(engines: Engines, monke
     ("change", "told"),
     [
         (lambda limits: 1 / 0, "raised ZeroDivisionError"),
-        (lambda limits: object(), "raised AttributeError"),
-        (type("Old", (FairScheduler,), {"version": 0}), "is of version 0, and this engine drives version 1"),
+        (lambda limits: object(), "raised UnfitObject: it has no method `add_model`"),
     ],
-    ids=["raises", "states no version", "of another version"],
+    ids=["raises", "is none"],
 )
-def test_a_scheduler_that_this_engine_cannot_drive_stops_the_start(engines: Engines, change: Any, told: str) -> None:
+def test_a_scheduler_that_cannot_be_made_stops_the_start_where_there_is_no_other(
+    engines: Engines, change: Any, told: str
+) -> None:
     with pytest.raises(PluginError, match=told):
         engines.make(lambda plugins: dataclasses.replace(plugins, schedulers={"bad": change}), scheduler="bad")

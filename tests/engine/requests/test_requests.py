@@ -162,7 +162,7 @@ async def test_an_image_to_a_text_model_is_refused_by_its_place(served):
 async def test_an_operation_the_model_does_not_serve_is_refused(served):
     engine, model = served
     asked = request(model, "text")
-    error = await refused(engine, type(asked)(model, "extract", asked.items, "r"))
+    error = await refused(engine, type(asked)(model, "extract", asked.items, request_id="r"))
     assert "serves encode, score, not extract" in error.message
     assert error.param == "model"
 

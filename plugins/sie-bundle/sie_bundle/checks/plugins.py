@@ -136,14 +136,7 @@ def _discover(
     try:
         return discover(settings.model_copy(update=chosen), builtins), []
     except PluginError as error:
-        message = str(error).split(" Uninstall one")[0]
-        lines = [
-            file.at("plugins", index)
-            for index, plugin in enumerate(file.whole.plugins)
-            if plugin.distribution in message
-        ]
-        remedy = "leave one plugin out, or make two bundles"
-        return None, [Finding(lines[-1] if lines else file.at("plugins"), f"{message} In a bundle: {remedy}")]
+        return None, [Finding(file.at("plugins"), str(error))]
 
 
 def _broken(file: BundleFile, found: Mapping[int, Sequence[Installed]], plugins: PluginSet) -> Iterator[Finding]:

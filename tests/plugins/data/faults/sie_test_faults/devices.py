@@ -1,5 +1,8 @@
 """Device probes that are asked before every other one."""
 
+import os
+import threading
+
 from sie_core.hookspecs import hookimpl
 
 
@@ -20,6 +23,12 @@ def no_driver():
     raise RuntimeError("the driver is of another release")
 
 
+def hang():
+    if os.environ.get("FAULTS_HANG"):
+        threading.Event().wait()
+    return []
+
+
 class Raises:
     INTERFACES = ("sie.probe/1",)
 
@@ -36,3 +45,12 @@ class Junk:
     @hookimpl
     def sie_device_probes():
         return [Probe("probe-of-junk", lambda: ["npu:0"])]
+
+
+class Hangs:
+    INTERFACES = ("sie.probe/1",)
+
+    @staticmethod
+    @hookimpl
+    def sie_device_probes():
+        return [Probe("probe-that-hangs", hang)]
