@@ -54,18 +54,27 @@ class Registration:
     """Singular noun for messages."""
     type: type | None
     """Type of each entry; None if `problems` checks it."""
-    name: Callable[[Any], str]
     problems: Check
     interface: str
     """Name of what plugins write for the hook, and the engine uses."""
     versions: tuple[int, ...] = (1,)
     """Versions of the interface that this core serves: the newest, and the one before it if there is one."""
+    name: str | None = "name"
+    """The attribute that names an entry; None if it has none."""
     exclusive: bool = True
     """Whether two plugins may not register the same name."""
     mapping: bool = False
     """Whether the hook returns a mapping by name."""
     by_name: bool = False
     """Whether `PluginSet` holds them by name."""
+
+    def name_of(self, item: Any) -> str:
+        """Return the name of an entry: of a mapping its key, of a class its path."""
+        if self.mapping:
+            return str(item[0])
+        if self.name is not None:
+            return str(getattr(item, self.name))
+        return f"{item.__module__}.{item.__qualname__}" if isinstance(item, type) else str(item)
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -217,94 +226,46 @@ def _factory(item: tuple[Any, Any]) -> Iterable[str]:
 
 REGISTRATIONS: Mapping[str, Registration] = {
     "sie_model_families": Registration(
-        "families", "model family", ModelFamily, lambda it: str(it.id), _family, "sie.family", by_name=True
+        "families", "model family", ModelFamily, _family, "sie.family", by_name=True, name="id"
     ),
-    "sie_runners": Registration(
-        "runners", "runner", RunnerSpec, lambda it: str(it.name), _runner, "sie.runner", (2,), exclusive=False
-    ),
+    "sie_runners": Registration("runners", "runner", RunnerSpec, _runner, "sie.runner", (2,), exclusive=False),
     "sie_architectures": Registration(
-        "architectures",
-        "architecture",
-        ArchitectureRecord,
-        lambda it: str(it.name),
-        _architecture,
-        "sie.architecture",
-        by_name=True,
+        "architectures", "architecture", ArchitectureRecord, _architecture, "sie.architecture", by_name=True
     ),
     "sie_model_folders": Registration(
-        "model_folders", "folder of model configs", Path, str, _folder, "sie.models", exclusive=False
+        "model_folders", "folder of model configs", Path, _folder, "sie.models", exclusive=False, name=None
     ),
     "sie_schedulers": Registration(
-        "schedulers", "scheduler", None, lambda it: str(it[0]), _factory, "sie.scheduler", mapping=True, by_name=True
+        "schedulers", "scheduler", None, _factory, "sie.scheduler", mapping=True, by_name=True
     ),
     "sie_memory_managers": Registration(
-        "memory_managers",
-        "memory manager",
-        None,
-        lambda it: str(it[0]),
-        _factory,
-        "sie.memory",
-        mapping=True,
-        by_name=True,
+        "memory_managers", "memory manager", None, _factory, "sie.memory", mapping=True, by_name=True
     ),
-    "sie_device_probes": Registration(
-        "device_probes", "device probe", None, lambda it: str(it.kind), _probe, "sie.probe"
-    ),
-    "sie_weight_tiers": Registration(
-        "weight_tiers", "weight tier", WeightTierFactory, lambda it: it.name, _tier, "sie.tier"
-    ),
+    "sie_device_probes": Registration("device_probes", "device probe", None, _probe, "sie.probe", name="kind"),
+    "sie_weight_tiers": Registration("weight_tiers", "weight tier", WeightTierFactory, _tier, "sie.tier"),
     "sie_weight_packages": Registration(
-        "weight_packages",
-        "weight package",
-        WeightPackage,
-        lambda it: it.repo_id,
-        _package,
-        "sie.package",
-        exclusive=False,
+        "weight_packages", "weight package", WeightPackage, _package, "sie.package", exclusive=False, name="repo_id"
     ),
     "sie_object_stores": Registration(
-        "object_stores",
-        "object store",
-        ObjectStoreFactory,
-        lambda it: str(it.scheme),
-        _by_scheme,
-        "sie.store",
-        by_name=True,
+        "object_stores", "object store", ObjectStoreFactory, _by_scheme, "sie.store", by_name=True, name="scheme"
     ),
     "sie_queue_transports": Registration(
         "queue_transports",
         "queue transport",
         QueueTransportFactory,
-        lambda it: str(it.scheme),
         _by_scheme,
         "sie.queue",
         by_name=True,
+        name="scheme",
     ),
     "sie_postprocessors": Registration(
-        "postprocessors",
-        "postprocessor",
-        Postprocessor,
-        lambda it: it.name,
-        _postprocessor,
-        "sie.postprocessor",
-        by_name=True,
+        "postprocessors", "postprocessor", Postprocessor, _postprocessor, "sie.postprocessor", by_name=True
     ),
-    "sie_output_dtypes": Registration(
-        "output_dtypes", "output dtype", OutputDtype, lambda it: it.name, _dtype, "sie.dtype", by_name=True
-    ),
-    "sie_references": Registration(
-        "references", "reference", Reference, lambda it: str(it.name), _reference, "sie.reference"
-    ),
-    "sie_settings": Registration(
-        "settings", "setting", PluginSetting, lambda it: str(it.variable), _setting, "sie.setting"
-    ),
+    "sie_output_dtypes": Registration("output_dtypes", "output dtype", OutputDtype, _dtype, "sie.dtype", by_name=True),
+    "sie_references": Registration("references", "reference", Reference, _reference, "sie.reference"),
+    "sie_settings": Registration("settings", "setting", PluginSetting, _setting, "sie.setting", name="variable"),
     "sie_settings_models": Registration(
-        "settings_models",
-        "settings model",
-        type,
-        lambda it: f"{it.__module__}.{it.__qualname__}",
-        _model,
-        "sie.settings-model",
+        "settings_models", "settings model", type, _model, "sie.settings-model", name=None
     ),
 }
 """Every hook of `sie_core.hookspecs`."""
@@ -330,7 +291,7 @@ def read(hook: str, result: Any) -> Sequence[tuple[str, Any]]:
         problems = "; ".join(row.problems(item))
         if problems:
             raise Malformed(f"{hook} returned a malformed {row.noun} at position {position}: {problems}")
-        name = row.name(item)
+        name = row.name_of(item)
         if row.exclusive and name in dict(pairs):
             raise Malformed(f"{hook} returned the {row.noun} {name!r} twice; leave one out")
         pairs.append((name, item[1] if row.mapping else item))
