@@ -102,8 +102,11 @@ class _Call:
         return True
 
     def result(self) -> Path | None:
-        """Return what `fetch` returned, or raise what it raised."""
-        return self._outcome.result()
+        """Return what `fetch` returned, or raise what it raised. Only called once."""
+        try:
+            return self._outcome.result()
+        finally:
+            del self._outcome  # a kept exception would hold this call by its traceback
 
     def _work(self) -> None:
         try:

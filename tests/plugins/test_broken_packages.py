@@ -28,7 +28,7 @@ def reports(install, sie):
         ("import_error", "needy", ["ModuleNotFoundError", "install what provides 'there_is_no_such_library'"]),
         ("wrong_signature", "wrong-signature", ["sie_model_families(settings)", "can not be found in the hookspec"]),
         ("misspelt_hook", "misspelt", ["sie_model_familes", "did you mean sie_model_families?"]),
-        ("other_contract", "from-tomorrow", ["CONTRACT_VERSION = 2", "write INTERFACES = ("]),
+        ("other_contract", "from-tomorrow", ["was written for sie.family/2", "install a newer sie-core"]),
     ],
 )
 def test_a_broken_plugin_is_reported_with_its_cause(reports, package, name, told):

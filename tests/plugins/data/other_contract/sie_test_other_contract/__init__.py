@@ -1,10 +1,10 @@
-"""A plugin built for contracts that this core does not have; its hooks are not looked at."""
+"""A plugin written for a version of an interface that this core does not have; its hook is not called."""
 
 from sie_core.hookspecs import hookimpl
 
-CONTRACT_VERSION = 2
+INTERFACES = ("sie.family/2",)
 
 
 @hookimpl
-def sie_hook_of_version_two(context):
-    return []
+def sie_model_families():
+    raise AssertionError("a core of another version called it")
