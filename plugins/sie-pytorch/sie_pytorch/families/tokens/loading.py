@@ -21,13 +21,12 @@ from sie_text.tokenizer import load_tokenizer
 
 from sie_core.contracts import LoadContext, ModelCard, ModelFacts, ModelLoadError, Task, device_errors
 from sie_pytorch.families.tokens.adapter import TokenClassifier
-from sie_pytorch.families.tokens.claims import SUFFIX
 from sie_pytorch.heads import HeadContext
 from sie_pytorch.heads.composed.judging import HeadJudge
 from sie_pytorch.heads.composed.running import runner_for
 from sie_pytorch.heads.entities import EntityHead
 
-AUTO_CLASS = f"AutoModel{SUFFIX}"
+AUTO_CLASS = "AutoModelForTokenClassification"
 UNNAMED_LABELS = 2
 """transformers' own number if a config.json names none."""
 
