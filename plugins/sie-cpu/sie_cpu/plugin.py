@@ -5,8 +5,8 @@ It names functions and classes and imports no model library.
 
 from __future__ import annotations
 
-from sie_text.claims import claim_classifier, claim_encoder
-from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS
+from sie_text.claims import claim_classifier, claim_encoder, claim_pairs, claim_token_classifier
+from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS, ENTITY_OPTIONS, PAIR_OPTIONS
 
 from sie_core.contracts import ModelFamily, PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
@@ -28,6 +28,22 @@ def sie_model_families() -> list[ModelFamily]:
             CPU,
             ENCODER_OPTIONS,
             preview="sie_text.claims:preview_encoder",
+        ),
+        ModelFamily(
+            "cpu-pairs",
+            "sie_cpu.families.pairs:load",
+            on_kernels(claim_pairs),
+            CPU,
+            PAIR_OPTIONS,
+            preview="sie_text.claims:preview_pairs",
+        ),
+        ModelFamily(
+            "cpu-tokens",
+            "sie_cpu.families.tokens:load",
+            on_kernels(claim_token_classifier),
+            CPU,
+            ENTITY_OPTIONS,
+            preview="sie_text.claims:preview_token_classifier",
         ),
         ModelFamily(
             "cpu-classify",

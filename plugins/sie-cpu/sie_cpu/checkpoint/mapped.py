@@ -79,7 +79,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     """
     found: dict[str, Tensor] = {}
     for file in _files(folder):
-        found |= _read_file(file)
+        found |= read_file(file)
     return found
 
 
@@ -99,7 +99,12 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
-def _read_file(file: Path) -> dict[str, Tensor]:
+def read_file(file: Path) -> dict[str, Tensor]:
+    """Map one file.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: as `read_tensors`.
+    """
     try:
         with file.open("rb") as stream:
             mapping = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

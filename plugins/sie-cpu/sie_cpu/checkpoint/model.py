@@ -176,6 +176,13 @@ class Described:
         name = norms.final if last else f"{self.settings.row.layers}.{number + 1}.{norms.attention}"
         return self.norm(name, self.settings.hidden, rms=rms)
 
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """List the linear layers of every layer: out and in, by dotted name below the model."""
+        row = self.settings.row
+        names = [f"{row.layers}.{number}.{part}" for number in range(self.settings.count) for part in row.linear]
+        sizes = {name: self.parts[f"{name}.weight"].shape for name in names}
+        return {name: (outputs, inputs) for name, (outputs, inputs) in sizes.items()}
+
     def release(self, number: int) -> None:
         """Give back the pages of a layer's weights."""
         below = f"{self.settings.row.layers}.{number}."

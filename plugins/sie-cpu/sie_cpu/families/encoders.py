@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sie_text.encode import TextPreparation
 from sie_text.heads import (
     Head,
     HeadContext,
-    TextEncoder,
     TextParts,
     build_classification_head,
     build_heads,
 )
 from sie_text.loading import PROBE_TEXTS, Stages, declared_outputs, needed_card, profile_options, require_weights
 from sie_text.recipe import (
-    NotUnderstoodError,
     Recipe,
     SpladeSettings,
-    heed_auto_map,
     is_sparse_router,
     read_pair_recipe,
     read_recipe,
     read_routes,
 )
-from sie_text.sequences import PackedBatch
 from sie_text.static import LookupEncoder, RoutedEncoder
 
-from sie_core.contracts import Adapter, FamilyUnfitError, Item, LoadContext, Task
+from sie_core.contracts import Adapter, FamilyUnfitError, Item, LoadContext, Task, Unit
 from sie_cpu.families.claims import FEATURES
-from sie_cpu.forward.batch import Floats
+from sie_cpu.families.model import CpuModel, notes_of_code, served
 from sie_cpu.forward.running import CpuRunner, Judge, build_runner
 
 
-class CpuEncoder(TextEncoder):
-    """A text encoder on the kernels."""
+class CpuEncoder(CpuModel):
+    """An encoder of single texts: `encode` asks for vectors, `extract` for classifications."""
 
     def __init__(self, preparation: TextPreparation, heads: Iterable[Head], runner: CpuRunner) -> None:
-        super().__init__(preparation, heads)
-        self._runner = runner
+        super().__init__(runner, heads)
+        self._preparation = preparation
+        self.tokenizer = preparation.tokenizer
+        self.prompts = preparation.prompts
 
-    def states(self, batch: PackedBatch) -> Floats:
-        """Compute the last hidden states of a batch."""
-        return self._runner.states(batch)
+    def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
+        """Tokenise; one unit an item, its cost its tokens.
+
+        Raises:
+            InvalidInput: An item or an option is wrong.
+        """
+        return self._text_units(self._preparation, items, task)
 
 
 def load(context: LoadContext) -> Adapter:
@@ -74,19 +76,6 @@ def load_classifier(context: LoadContext) -> Adapter:
         return compose(given, recipe, lambda each: [make(each) for make in heads], "AutoModelForSequenceClassification")
 
     return served(context, make)
-
-
-def served(context: LoadContext, make: Callable[[LoadContext], Adapter]) -> Adapter:
-    """Load a model, and word its refusal.
-
-    Raises:
-        FamilyUnfitError: The kernels do not run it.
-    """
-    try:
-        return make(context)
-    except NotUnderstoodError as reason:
-        why = str(reason).rstrip(".")
-        raise FamilyUnfitError(f"The CPU kernels do not serve {context.model.id}: {why}.") from reason
 
 
 def _load_routes(context: LoadContext) -> Adapter:
@@ -121,20 +110,15 @@ def compose(
     """
     card, stages = needed_card(context), Stages(context)
     require_weights(card)
-    notes = heed_auto_map(context, card.config, *auto_classes, runs="elsewhere" if recipe.pooling else "nowhere")
+    notes = notes_of_code(context, card, *auto_classes, dense=recipe.pooling is not None)
     parts = TextParts(context, recipe)
     stages.done("tokenizer")
 
     def judge(runner: CpuRunner) -> Judge:
         task = Task("extract", options=profile_options(context))
-        texts = [Item(text=text) for text in PROBE_TEXTS]
-        (head,) = list(make(HeadContext(card, parts.tokenizer, runner.hidden_size)))
-        return Judge(
-            parts.preparation(runner.limit).sequences(texts, task),
-            lambda states, batch: head.compute(states, head.lay_out(batch, lambda arrays: arrays), head.choose(task))[
-                0
-            ],
-        )
+        (head,) = make(HeadContext(card, parts.tokenizer, runner.hidden_size))
+        texts = [Item(text=text) for text in PROBE_TEXTS[1:]]
+        return Judge(head, parts.preparation(runner.limit).sequences(texts, task), task)
 
     runner = build_runner(
         context,
@@ -147,7 +131,12 @@ def compose(
     stages.done("weights")
     encoder = CpuEncoder(parts.preparation(runner.limit), heads, runner)
     encoder.facts = parts.facts(
-        encoder, heads, {**runner.notes, **notes}, memory_bytes=runner.memory_bytes, precision=runner.precision
+        encoder,
+        heads,
+        {**runner.notes, **notes},
+        memory_bytes=runner.memory_bytes,
+        precision=runner.precision,
+        takes_lora=True,
     )
     stages.done("warm")
     return encoder

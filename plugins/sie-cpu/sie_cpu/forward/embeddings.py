@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sie_text.recipe import NotUnderstoodError
 from sie_cpu.checkpoint.mapped import Tensor
 from sie_cpu.checkpoint.model import Described
 from sie_cpu.forward.batch import NOTHING, Angles, Entered, Floats, Ids
-from sie_cpu.packing import Dense, NormNumbers
+from sie_cpu.packing import Dense, Factors, NormNumbers
 from sie_cpu.structures import Embeddings, Norm, Table
 
 AT_ONCE = 1024
@@ -81,13 +82,25 @@ class TokenEntry:
         numbered: Ids = (count - before) * counted + padding
         return numbered
 
-    def __call__(self, ids: Ids, positions: Ids, types: Ids | None) -> Entered:
+    @property
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """The layer that widens narrow embeddings: out and in, by dotted name below the model."""
+        name = self._settings.form.widened
+        if self.widened is None or name is None:
+            return {}
+        outputs, inputs = self.widened.weight.shape
+        return {name: (outputs, inputs)}
+
+    def __call__(
+        self, ids: Ids, positions: Ids, types: Ids | None, factors: Mapping[str, Factors] | None = None
+    ) -> Entered:
         """Prepare a batch for the first layer.
 
         Args:
             ids: int64 `[tokens]`.
             positions: int64 `[tokens]`: the place of each token in its sequence, from 0.
             types: int64 `[tokens]`: token types; None if all are 0.
+            factors: Those of a LoRA adapter, by the names of linear layers.
         """
         states = np.empty((len(ids), self._settings.hidden), dtype=np.float32)
         angles = self.angles(positions)
@@ -97,7 +110,10 @@ class TokenEntry:
             for start in range(0, len(ids), AT_ONCE):
                 some = slice(start, start + AT_ONCE)
                 states[some] = self.embedded(
-                    ids[some], None if typed is None else typed[some], None if numbered is None else numbered[some]
+                    ids[some],
+                    None if typed is None else typed[some],
+                    None if numbered is None else numbered[some],
+                    factors,
                 )
             return Entered(states, NOTHING, angles)
         kept = tuple(
@@ -114,7 +130,9 @@ class TokenEntry:
             found.append(tuple(np.ascontiguousarray(np.tile(part(angles), 2)) for part in (np.cos, np.sin)))
         return tuple(found)  # type: ignore[arg-type]
 
-    def embedded(self, ids: Ids, types: Ids | None, numbered: Ids | None) -> Floats:
+    def embedded(
+        self, ids: Ids, types: Ids | None, numbered: Ids | None, factors: Mapping[str, Factors] | None = None
+    ) -> Floats:
         """Add up the rows of tokens: float32 `[tokens, hidden]`."""
         states = np.array(self.words.read(ids))
         if self.factor is not None:
@@ -126,17 +144,20 @@ class TokenEntry:
         if self.others is not None:
             states += self.others
         if self.widened is not None and self._settings.form.widened_first:
-            states = self._widen(states)
+            states = self._widen(states, factors)
         if self.norm is not None:
             states = layer_norm(states, self.norm)
         if self.widened is not None and not self._settings.form.widened_first:
-            states = self._widen(states)
+            states = self._widen(states, factors)
         return states
 
-    def _widen(self, states: Floats) -> Floats:
+    def _widen(self, states: Floats, factors: Mapping[str, Factors] | None) -> Floats:
         assert self.widened is not None
         made: Floats = states @ self.widened.weight.all().T
-        return made if self.widened.bias is None else made + self.widened.bias
+        if self.widened.bias is not None:
+            made += self.widened.bias
+        found = (factors or {}).get(str(self._settings.form.widened))
+        return made if found is None else made + states @ found.lower.T @ found.upper.T
 
     def _described(self) -> tuple[Embeddings | None, tuple[Any, ...]]:
         """Describe the tables for the kernels if they are all there is, in float32."""

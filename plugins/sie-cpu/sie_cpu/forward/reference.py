@@ -115,8 +115,11 @@ def _inner(inputs: Wide, parts: LayerParts, settings: Settings) -> Wide:
 
 def _activated(values: Wide, name: str) -> Wide:
     if name in {"gelu_new", "gelu_pytorch_tanh"}:
-        return 0.5 * values * (1 + np.tanh(np.sqrt(2 / np.pi) * (values + 0.044715 * values**3)))
-    return ACTIVATIONS[{"gelu": "GELU", "relu": "ReLU", "silu": "SiLU"}[name]](values).astype(np.float64)
+        smoothed: Wide = 0.5 * values * (1 + np.tanh(np.sqrt(2 / np.pi) * (values + 0.044715 * values**3)))
+        return smoothed
+    known = {"gelu": "GELU", "relu": "ReLU", "silu": "SiLU"}
+    activated: Wide = ACTIVATIONS[known[name]](values).astype(np.float64)
+    return activated
 
 
 def _visible(length: int, keys: int, causal: bool, window: int | None) -> NDArray[np.bool_]:
