@@ -11,10 +11,10 @@ from time import perf_counter
 from typing import Any
 
 import pluggy
-from rapidfuzz import process
 
 from sie_core import __version__, hookspecs
 from sie_core.contracts import CONTRACT_VERSION
+from sie_core.likeness import closest
 from sie_core.plugins.faults import told
 from sie_core.plugins.registration import REGISTRATIONS, Malformed, read
 
@@ -101,9 +101,9 @@ def _check_hook_names(manager: pluggy.PluginManager, module: str) -> None:
     for name, caller in vars(manager.hook).items():
         for implementation in caller.get_hookimpls():
             if not caller.has_spec() and not implementation.optionalhook:
-                nearest = process.extractOne(name, list(REGISTRATIONS))
+                _, nearest = closest(name, REGISTRATIONS, least=0)[0]
                 raise BrokenPlugin(
-                    f"{module} implements {name}, which is no hook of SIE; did you mean {nearest[0]}? "
+                    f"{module} implements {name}, which is no hook of SIE; did you mean {nearest}? "
                     f"Hooks: {', '.join(REGISTRATIONS)}"
                 )
             if implementation.wrapper or implementation.hookwrapper:
