@@ -150,7 +150,7 @@ def test_a_folder_of_weights_without_a_config_is_shown_with_its_winner(sie: Sie,
     facts = json.loads(sie("models", "show", "--json", "org/mine").stdout)
     assert facts["source"] == "weights"
     assert facts["weights"]["tier"] == "weights_path"
-    assert facts["family"] == "pytorch"
+    assert facts["family"] == "cpu"
     assert "BertModel" in facts["reason"] or "Pooling" in facts["reason"]
 
 
@@ -219,10 +219,10 @@ def test_the_family_of_weights_that_are_not_here_is_told_by_what_the_config_says
     weights = "{model_type: bert, architectures: [BertModel]}"
     (tmp_path / "models/far.yaml").write_text(f"{{sie_id: org/far, hf_id: org/far, weights: {weights}}}")
     facts = json.loads(sie("models", "show", "--json", "org/far").stdout)
-    assert (facts["weights"], facts["family"], facts["expected"]) == (None, "pytorch", True)
+    assert (facts["weights"], facts["family"], facts["expected"]) == (None, "cpu", True)
     shown = sie("models", "show", "org/far").stdout
     assert "weights   not here" in shown
-    assert "family    pytorch: expected by the config; the weights, which decide, are not here yet" in shown
+    assert "family    cpu: expected by the config; the weights, which decide, are not here yet" in shown
     assert json.loads(sie("models", "show", "--json", MINILM).stdout)["expected"] is False
 
 

@@ -40,7 +40,7 @@ def test_real_weights_are_verified(sie: Sie) -> None:
     done = sie(MINILM)
     assert done.returncode == 0, done.stdout + done.stderr
     head, *rest = done.stdout.splitlines()
-    assert head == f"{MINILM}: pytorch on cpu in float32"
+    assert head == f"{MINILM}: cpu on cpu in float32"
     assert any(line.startswith("  runner: ") for line in rest)
     assert [line.split()[0] for line in rest if line.endswith("  ok")] == ["dense", "dense", "dense", "score"]
     assert rest[-1].startswith("verified: the largest deviation is ")

@@ -15,8 +15,11 @@ from sie_text.heads import (
 )
 from sie_text.loading import PROBE_TEXTS, Stages, declared_outputs, needed_card, profile_options, require_weights
 from sie_text.recipe import (
+    NotUnderstoodError,
+    ProjectionSettings,
     Recipe,
     SpladeSettings,
+    TokenWeightSettings,
     is_sparse_router,
     read_pair_recipe,
     read_recipe,
@@ -90,8 +93,22 @@ def _load_routes(context: LoadContext) -> Adapter:
 def _load_encoder(context: LoadContext) -> Adapter:
     config = context.model.config
     recipe = read_recipe(needed_card(context), declared_outputs(config), config.pickles)
+    _refuse_pickles(recipe)
     masked = ("AutoModelForMaskedLM",) if isinstance(recipe.sparse, SpladeSettings) else ()
     return compose(context, recipe, lambda given: build_heads(recipe, given), *masked)
+
+
+def _refuse_pickles(recipe: Recipe) -> None:
+    """Leave pinned pickles to PyTorch.
+
+    Raises:
+        NotUnderstoodError: A layer of a head is in one.
+    """
+    sparse = recipe.sparse.projection if isinstance(recipe.sparse, TokenWeightSettings) else None
+    steps = (sparse, *(() if recipe.multivector is None else recipe.multivector.steps))
+    for step in steps:
+        if isinstance(step, ProjectionSettings) and step.pinned is not None:
+            raise NotUnderstoodError(f"{step.file.name} is a Python pickle, which PyTorch reads")
 
 
 def compose(

@@ -19,7 +19,7 @@ class PairModel(PairUnits, CpuModel):
         self, model: str, preparation: PairPreparation, head: PairHead, runner: CpuRunner, *, gives_types: bool
     ) -> None:
         super().__init__(runner, [head], gives_types=gives_types)
-        self._model, self._pairs, self._head = model, preparation, head
+        self._model, self._preparation, self._head = model, preparation, head
         self.tokenizer = preparation.tokenizer
 
 

@@ -17,7 +17,7 @@ class TokenClassifier(EntityUnits, CpuModel):
 
     def __init__(self, preparation: EntityPreparation, head: EntityHead, runner: CpuRunner) -> None:
         super().__init__(runner, [head])
-        self._windows, self._head = preparation, head
+        self._preparation, self._head = preparation, head
         self.tokenizer = preparation.tokenizer
 
 

@@ -216,6 +216,8 @@ def build_runner(
         asked = context.runner if context.runner not in AUTO else context.attention_backend
         raise NotUnderstoodError(f"SIE_RUNNER or SIE_ATTENTION_BACKEND asks for {asked}, a runner of PyTorch's")
     model = Described.read(card, features)
+    if expands_queries and model.settings.row.disentangled:
+        raise NotUnderstoodError("it does not run tokens of DeBERTa that nothing attends to")
     reason: str | None = None
     for precision in (BFLOAT16, FLOAT32) if context.precision != FLOAT32 else (FLOAT32,):
         try:

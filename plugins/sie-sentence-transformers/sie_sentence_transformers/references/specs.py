@@ -10,7 +10,7 @@ _TRANSFORMERS = ("transformers>=5.23,<6",)
 REFERENCES = (
     Reference(
         name="sentence-transformers",
-        families=frozenset({"pytorch", "sentence-transformers"}),
+        families=frozenset({"cpu", "pytorch", "sentence-transformers"}),
         target="sie_sentence_transformers.references.vectors:Vectors",
         gives=frozenset({"dense", "sparse", "multivector"}),
         requires=_LIBRARY,
@@ -31,28 +31,28 @@ REFERENCES = (
     ),
     Reference(
         name="bge-m3-paper",
-        families=frozenset({"pytorch"}),
+        families=frozenset({"cpu", "pytorch"}),
         target="sie_sentence_transformers.references.bge_m3:TokenLayers",
         gives=frozenset({"sparse", "multivector"}),
         requires=_LIBRARY,
     ),
     Reference(
         name="cross-encoder",
-        families=frozenset({"pytorch-pairs"}),
+        families=frozenset({"cpu-pairs", "pytorch-pairs"}),
         target="sie_sentence_transformers.references.pairs:Pairs",
         gives=frozenset({"score", "classifications"}),
         requires=_LIBRARY,
     ),
     Reference(
         name="text-classification",
-        families=frozenset({"pytorch-classify"}),
+        families=frozenset({"cpu-classify", "pytorch-classify"}),
         target="sie_sentence_transformers.references.labels.classes:Classes",
         gives=frozenset({"classifications"}),
         requires=_TRANSFORMERS,
     ),
     Reference(
         name="token-classification",
-        families=frozenset({"pytorch-tokens"}),
+        families=frozenset({"cpu-tokens", "pytorch-tokens"}),
         target="sie_sentence_transformers.references.labels.entities:Entities",
         gives=frozenset({"entities"}),
         requires=_TRANSFORMERS,

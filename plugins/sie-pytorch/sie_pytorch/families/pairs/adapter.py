@@ -30,7 +30,7 @@ class PairModel(PairUnits, PackedModel):
     ) -> None:
         super().__init__(runner, [head], device, threads, gives_types=gives_types)
         self._model = model
-        self._pairs = preparation
+        self._preparation = preparation
         self.tokenizer = preparation.tokenizer
         self._head = head
 

@@ -28,7 +28,7 @@ class TokenClassifier(EntityUnits, PackedModel):
         threads: int,
     ) -> None:
         super().__init__(runner, [head], device, threads, gives_types=gives_types)
-        self._windows = preparation
+        self._preparation = preparation
         self.tokenizer = preparation.tokenizer
         self._head = head
 

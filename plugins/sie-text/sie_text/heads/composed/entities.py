@@ -22,7 +22,7 @@ UNNAMED_LABELS = 2
 class EntityUnits(HeadAdapter):
     """Prepares windows of texts and joins their outputs. A family sets the attributes, and adds the forward pass."""
 
-    _windows: EntityPreparation
+    _preparation: EntityPreparation
     _head: EntityHead
 
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
@@ -34,7 +34,7 @@ class EntityUnits(HeadAdapter):
             InvalidInput: An item, a label or an option is wrong.
         """
         key = self._chosen(task, [self._head.output])
-        for index, windows in enumerate(self._windows.sequences(items, task)):
+        for index, windows in enumerate(self._preparation.sequences(items, task)):
             for sequence in windows:
                 unit = sequence.unit(index, key)
                 unit.nbytes += sequence.finish_options.nbytes

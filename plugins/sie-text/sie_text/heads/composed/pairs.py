@@ -52,7 +52,7 @@ class PairUnits(HeadAdapter):
 
     _model: str
     """The model's id, for messages."""
-    _pairs: PairPreparation
+    _preparation: PairPreparation
     _head: PairHead
 
     def prepare(self, items: Sequence[Item], task: Task) -> Iterator[Unit]:
@@ -64,12 +64,12 @@ class PairUnits(HeadAdapter):
         key = self._chosen(task, [self._head.output])
         if task.operation == "score":
             choice = self._head.labels.choose(task, self._model)
-            for index, sequence in enumerate(self._pairs.score_sequences(items, task)):
+            for index, sequence in enumerate(self._preparation.score_sequences(items, task)):
                 yield replace(sequence, finish_options=choice).unit(index, key)
             return
         multi_label = bool(task.options.get("multi_label", False))
         choices = [LabelChoice(label, len(task.labels) == 1, multi_label) for label in task.labels]
-        for index, sequences in enumerate(self._pairs.label_sequences(items, task)):
+        for index, sequences in enumerate(self._preparation.label_sequences(items, task)):
             for asked, sequence in zip(choices, sequences, strict=True):
                 yield replace(sequence, finish_options=asked).unit(index, key)
 
