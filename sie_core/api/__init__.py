@@ -1,6 +1,6 @@
 """The HTTP routes, written once over `InferenceBackend`.
 
-Importing a module of it loads FastAPI where that has routes; what is exported here comes on first use.
+Importing a module of it loads Starlette where that has routes; what is exported here comes on first use.
 """
 
 from importlib import import_module

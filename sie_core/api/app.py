@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
-from sie_core import __version__
 from sie_core.api.codings.replies import ANSWERS, LOOKUPS, CompressedReplies
 from sie_core.api.context import Api
-from sie_core.api.endpoint import Endpoint, fastapi_router
+from sie_core.api.endpoint import Endpoint, routes_of
 from sie_core.api.http import errors
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.metrics import HttpMetrics
 from sie_core.api.http.middleware import RequestMiddleware
 from sie_core.api.inference.direct import DirectApp, DirectRoutes, is_inference
-from sie_core.api.openapi.document import build_openapi
 from sie_core.api.ops import cluster_status, status
 from sie_core.api.pages import routes as pages
 from sie_core.api.routes import BELOW, served
@@ -68,26 +65,15 @@ def create_app(
     auth, callers = Auth.of(settings, pool_tokens), Callers.of(settings)
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools)
     endpoints, http_metrics = served(api, routes), HttpMetrics(api.registry)
-    direct_routes, router = DirectRoutes(api, endpoints, BELOW), fastapi_router(api, endpoints)
+    direct_routes, table = DirectRoutes(api, endpoints, BELOW), routes_of(api, endpoints)
     answers = CompressedReplies(direct_routes, api.body_threads, ANSWERS)
     direct = RequestMiddleware(answers, api, http_metrics, is_inference)
-    app = DirectApp(
-        direct_routes,
-        direct,
-        title="SIE",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    app.include_router(router)
     socket = cluster_status.route_of(api, backend) if isinstance(backend, FleetBackend) else status.route_of(api)
-    app.router.routes.append(socket)
+    app = DirectApp(direct_routes, direct, endpoints, [*table, socket])
     app.add_exception_handler(InferenceError, errors.on_inference_error)
-    app.add_exception_handler(HTTPException, errors.http_error_handler([router]))
+    app.add_exception_handler(HTTPException, errors.http_error_handler(table))
     app.add_middleware(CompressedReplies, threads=api.body_threads, codings=LOOKUPS)
     app.add_middleware(
         RequestMiddleware, api=api, metrics=http_metrics, admitted=is_inference, refusal_of=pages.refusal
     )
-    app.openapi = partial(build_openapi, app, endpoints)  # type: ignore[method-assign]
     return app

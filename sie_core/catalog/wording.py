@@ -7,15 +7,15 @@ import reprlib
 from collections.abc import Collection, Iterable
 from datetime import date
 
-from rapidfuzz import fuzz, process, utils
+from sie_core.likeness import closest
 
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 100
 _shown.maxlevel = 3
 _LONGEST_QUERY = 256
 """Characters of an unknown name that are compared with those that exist."""
-_NEAR_THE_BEST = 15.0
-"""Points of 100 by which a suggested name may be less similar than the most similar one."""
+_NEAR_THE_BEST = 0.15
+"""By how much a suggested name may be less similar than the most similar one."""
 
 
 def short(value: object) -> str:
@@ -38,15 +38,8 @@ def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection
     None is much less similar than the best: a short name resembles nearly anything in part, so a fixed bound is not
     enough. If `value` is a name without its organisation, only names that end in it are returned.
     """
-    found = process.extract(
-        value[:_LONGEST_QUERY],
-        known,
-        scorer=fuzz.WRatio,
-        processor=utils.default_process,
-        limit=None,
-        score_cutoff=60,
-    )
-    names = [str(name) for name, likeness, _ in found if likeness >= found[0][1] - _NEAR_THE_BEST]
+    found = closest(value[:_LONGEST_QUERY], known)
+    names = [name for like, name in found if like >= found[0][0] - _NEAR_THE_BEST]
     without_organisation = [name for name in names if name.lower().rpartition("/")[2] == value.lower()]
     return sorted(without_organisation or names, key=lambda name: name not in preferred)[:limit]
 

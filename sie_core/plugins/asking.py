@@ -11,9 +11,9 @@ from time import perf_counter
 from typing import Any
 
 import pluggy
-from rapidfuzz import process
 
 from sie_core import hookspecs
+from sie_core.likeness import closest
 from sie_core.plugins.faults import told
 from sie_core.plugins.interfaces.versions import PAGE, UnservedVersion, check_versions
 from sie_core.plugins.registration import REGISTRATIONS, Malformed, read
@@ -97,9 +97,9 @@ def _check_hook_names(manager: pluggy.PluginManager, module: str) -> None:
             if not caller.has_spec() and not implementation.optionalhook:
                 if name in REPLACED:
                     raise BrokenPlugin(f"{module} implements {name}, which {REPLACED[name]}; {PAGE} says how")
-                nearest = process.extractOne(name, list(REGISTRATIONS))
+                _, nearest = closest(name, REGISTRATIONS, least=0)[0]
                 raise BrokenPlugin(
-                    f"{module} implements {name}, which is no hook of SIE; did you mean {nearest[0]}? "
+                    f"{module} implements {name}, which is no hook of SIE; did you mean {nearest}? "
                     f"Hooks: {', '.join(REGISTRATIONS)}"
                 )
             if implementation.wrapper or implementation.hookwrapper:

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 from sie_sdk import wire
 
 from sie_core.api import Gate, create_app
+from sie_core.api.inference.direct import DirectApp
 from sie_core.contracts import (
     Health,
     InferenceError,
@@ -93,12 +93,12 @@ def gate(settings: Settings) -> Gate:
 
 
 @pytest.fixture
-def app(backend: TellTaleBackend, settings: Settings, gate: Gate) -> FastAPI:
+def app(backend: TellTaleBackend, settings: Settings, gate: Gate) -> DirectApp:
     return create_app(backend, settings, gate=gate)
 
 
 @pytest.fixture
-async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+async def client(app: DirectApp) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://sie", timeout=10) as client:
         yield client

@@ -54,6 +54,11 @@ def test_plugins_are_listed_without_a_model_library() -> None:
     assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi'))}") == ""
 
 
+def test_a_server_loads_fastapi_for_the_openapi_document_alone() -> None:
+    code = "import sie_core.server.run; from sie_core.api import create_app"
+    assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi', 'jinja2'))}") == ""
+
+
 def test_an_adapter_process_loads_no_routes_and_no_model_library_before_a_model() -> None:
     code = "import sie_cluster.worker.serving"
     assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi', 'sie_core.api.app'))}") == ""

@@ -91,7 +91,9 @@ def test_every_variable_that_a_page_names_is_a_setting():
 def test_every_command_that_a_page_names_is_there():
     rules = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in NOW:
-        said = re.findall(r"(?:^|`|&& )(?:\.venv/bin/)?(make|sie) ([a-z][\w-]*)", page.read_text(), re.MULTILINE)
+        said = re.findall(
+            r"(?:^|`|&& )(?:\.(?:light|venv)/bin/)?(make|sie) ([a-z][\w-]*)", page.read_text(), re.MULTILINE
+        )
         missing = [each for each in said if each[1] not in (rules if each[0] == "make" else find_commands(COMMANDS))]
         assert missing == [], f"{page.name} names {missing}"
 

@@ -45,8 +45,8 @@ FILE = re.compile(r"`([\w/-]+\.py)`[^`]*?\Z")
 NUMBER = r"-?\d+\.\d+(?:e-?\d+)?"
 DEVIATION = 0.005
 """Of a number of an answer: processors compute in float32 or in bfloat16."""
-MAKE = ("make", "-o", ".venv/.kernels")
-"""What the environment is built of is taken for up to date."""
+MAKE = ("make", "-o", ".light/.kernels", "-o", ".venv/.kernels")
+"""What the environments are built of is taken for up to date."""
 HUB = ("sentence-transformers/paraphrase-MiniLM-L3-v2", "intfloat/e5-small-v2")
 
 
@@ -109,7 +109,8 @@ class Reader:
         listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         for name in {line.partition("/")[0] for line in listed.splitlines()}:
             (self.clone / name).symlink_to(ROOT / name)
-        (self.clone / ".venv").symlink_to(sys.prefix)
+        for name in (".light", ".venv"):
+            (self.clone / name).symlink_to(sys.prefix)
         own = ("SIE_", "HF_", "XDG_", "MAKE", "VIRTUAL_ENV")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         self.variables = {
@@ -137,7 +138,7 @@ class Reader:
 
     def shell(self, command: str) -> str:
         """Run a command where the environment is activated."""
-        return self.run(["bash", "-ec", f". .venv/bin/activate\n{command.replace(ADDRESS, self.url)}"])
+        return self.run(["bash", "-ec", f". .light/bin/activate\n{command.replace(ADDRESS, self.url)}"])
 
     def serve(self, command: str) -> None:
         """Stop the server, and start another."""
@@ -150,12 +151,12 @@ class Reader:
 
     def _do(self, command: str) -> str:
         match shlex.split(command, comments=True):
-            case ["make", "serve"]:
-                self.serve(shlex.join([*MAKE, "serve"]))
+            case ["make", "serve", *named]:
+                self.serve(shlex.join([*MAKE, "serve", *named]))
             case ["make", *named]:
                 self.run([*MAKE, "-n", *named])
             case ["sie", "serve", *_]:
-                self.serve(f". .venv/bin/activate && {command}")
+                self.serve(f". .light/bin/activate && {command}")
             case ["docker", "run", *named]:
                 check_docker(named)
             case ["pip", "install", *named] if "." in named:

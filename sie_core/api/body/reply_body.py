@@ -5,16 +5,16 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any, cast
 
-from pydantic import BaseModel
 from sie_sdk import wire
 
 from sie_core.api.body.json_body import Entries, write_json
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.body.pieces import Content, Pieces, in_pieces
+from sie_core.api.schema import Schema
 from sie_core.contracts import InferenceReply
 
 
-class TruncationOutput(BaseModel):
+class TruncationOutput(Schema):
     """What was cut of a text, in tokens."""
 
     tokens: int
@@ -23,7 +23,7 @@ class TruncationOutput(BaseModel):
     """Set where there are more tokens than `tokens`: the middle of a very long text is not read."""
 
 
-class TimingOutput(BaseModel):
+class TimingOutput(Schema):
     """Where the time went, in milliseconds."""
 
     total_ms: float
@@ -33,7 +33,7 @@ class TimingOutput(BaseModel):
     postprocessing_ms: float | None
 
 
-class UsageOutput(BaseModel):
+class UsageOutput(Schema):
     """What was consumed, counted after truncation."""
 
     input_tokens: int

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from sie_core.api.body.embedding_types import EmbeddingType
 from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.rerank.schema import CohereMeta, CohereTokens
+from sie_core.api.schema import Schema
 
 CohereInputType = Literal["search_document", "search_query", "classification", "clustering", "image"]
 SOURCES = ("texts", "images", "inputs")
@@ -81,7 +82,7 @@ class CohereEmbedBody(DialectBody):
         return next(name for name in SOURCES if getattr(self, name) is not None)
 
 
-class CohereEmbeddings(BaseModel):
+class CohereEmbeddings(Schema):
     """The vectors by type, each list in the order of the inputs."""
 
     float_: list[list[float]] | None = Field(default=None, alias="float")
@@ -104,7 +105,7 @@ class CohereEmbedMeta(CohereMeta):
     billed_units: CohereUnits
 
 
-class CohereEmbedReply(BaseModel):
+class CohereEmbedReply(Schema):
     """The vectors, by type or, on `/v1/embed` without `embedding_types`, as plain lists of numbers."""
 
     id: str = Field(description="The request's id.")

@@ -9,13 +9,14 @@ from typing import Any, Final, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from sie_core.api.fields.table import UNSERVED
+from sie_core.api.schema import Schema
 from sie_core.contracts import InvalidInput
 
 LIKE: Final = 0.85
 """From this likeness on, of `difflib`, a name that nobody knows counts as a misspelt field."""
 
 
-class DialectBody(BaseModel):
+class DialectBody(Schema):
     """A body, or a map in it. A field that nobody knows is ignored and told, as the services it comes from do."""
 
     model_config = ConfigDict(strict=True, extra="allow")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -15,9 +15,6 @@ from starlette.types import Scope
 from sie_core.api.http.envelopes import envelope_of
 from sie_core.api.paths.nearest import nearest_path, shown
 from sie_core.contracts import InferenceError
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
 
 _HTTP_CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
@@ -40,17 +37,18 @@ async def on_inference_error(request: Request, error: Exception) -> Response:
 
 
 def http_error_handler(
-    routers: Sequence[APIRouter], listed: str = "GET /docs lists the routes"
+    routes: Sequence[Route], listed: str = "GET /docs lists the routes"
 ) -> Callable[[Request, Exception], Awaitable[Response]]:
     """Make the handler of unknown paths and methods, which the router refuses; it names the route meant.
 
     Args:
-        routers: Those of the application. `Allow` lists the methods of all routes of a path; the router itself would
+        routes: Those of the application. `Allow` lists the methods of all routes of a path; the router itself would
             list those of the first.
         listed: Says where a client finds the routes.
     """
-    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
-    documented = {route.path: ", ".join(sorted(_methods(route))) for route in routes if route.include_in_schema}
+    documented = {
+        route.path: ", ".join(sorted(_methods(route) - {"HEAD"})) for route in routes if route.include_in_schema
+    }
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -69,5 +67,5 @@ def http_error_handler(
     return on_http_error
 
 
-def _methods(route: Route) -> Collection[str]:
-    return route.methods or ()
+def _methods(route: Route) -> set[str]:
+    return route.methods or set()

@@ -1,17 +1,17 @@
-"""Finds the route of a request, and calls the routes of inference without FastAPI's machinery.
+"""Finds the route of a request, and calls the routes of inference without Starlette's machinery.
 
-On the way to an endpoint FastAPI matches the path twice and passes dependencies, exit stacks and eight layers of
-middleware. That costs several times the work of the endpoint, which takes the plain request and needs none of it.
+On the way to an endpoint Starlette matches the path again and passes exit stacks and layers of middleware. That costs
+several times the work of the endpoint, which takes the plain request and needs none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import compile_path
+from starlette.routing import BaseRoute, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sie_core.api.context import Api
@@ -42,7 +42,7 @@ class DirectRoutes:
     def match(self, scope: Scope) -> bool:
         """Store the dialect of a request in `scope`, and its route where a model answers; return whether one does.
 
-        A path that is no route's as it stands becomes the canonical one: for these routes, and for those of FastAPI.
+        A path that is no route's as it stands becomes the canonical one: for these routes, and for those of Starlette.
         """
         if scope["type"] != "http":
             return False
@@ -70,21 +70,35 @@ class DirectRoutes:
         await response(scope, receive, send)
 
 
-class DirectApp(FastAPI):
-    """A FastAPI application that hands the requests of some routes to another ASGI application.
+class DirectApp(Starlette):
+    """A Starlette application that hands the requests of some routes to another ASGI application.
 
     Args:
-        routes: The routes of those requests.
+        direct_routes: The routes of those requests.
         direct: The application that answers them.
-        options: Of FastAPI.
+        endpoints: Every route, for the OpenAPI document.
+        routes: Those that Starlette matches.
     """
 
-    def __init__(self, routes: DirectRoutes, direct: ASGIApp, **options: Any) -> None:
-        super().__init__(**options)
-        self._direct_routes = routes
+    def __init__(
+        self, direct_routes: DirectRoutes, direct: ASGIApp, endpoints: Sequence[Endpoint], routes: Sequence[BaseRoute]
+    ) -> None:
+        super().__init__(routes=routes)
+        self.router.redirect_slashes = False
+        self._direct_routes = direct_routes
         self._direct = direct
+        self._endpoints = endpoints
+        self._openapi: dict[str, Any] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         answer = self._direct if self._direct_routes.match(scope) else super().__call__
         await answer(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document, which is built at the first call; that takes a second."""
+        if self._openapi is None:
+            from sie_core.api.openapi.document import build_openapi  # it loads FastAPI
+
+            self._openapi = build_openapi(self._endpoints)
+        return self._openapi

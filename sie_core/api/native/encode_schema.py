@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, FailFast, Field
+from pydantic import BeforeValidator, FailFast, Field
 
 from sie_core.api.body.reply_body import TimingOutput, TruncationOutput, UsageOutput
 from sie_core.api.http.limits import MAX_ITEMS
 from sie_core.api.native.item_schema import STRICT, ItemBody, NativeBody, Options, no_bare_string
+from sie_core.api.schema import Schema
 from sie_core.contracts import InputType, OutputType, Truncate
 
 
-class ParamsBody(BaseModel):
+class ParamsBody(Schema):
     """How to encode."""
 
     model_config = STRICT
@@ -57,7 +58,7 @@ Numbers = Annotated[
 ]
 
 
-class DenseOutput(BaseModel):
+class DenseOutput(Schema):
     """A vector an item."""
 
     dims: int
@@ -65,7 +66,7 @@ class DenseOutput(BaseModel):
     values: Numbers
 
 
-class SparseOutput(BaseModel):
+class SparseOutput(Schema):
     """A sparse vector an item; `indices` ascend."""
 
     dims: int | None
@@ -74,7 +75,7 @@ class SparseOutput(BaseModel):
     values: Numbers
 
 
-class MultivectorOutput(BaseModel):
+class MultivectorOutput(Schema):
     """A vector a token."""
 
     token_dims: int
@@ -83,7 +84,7 @@ class MultivectorOutput(BaseModel):
     values: list[Numbers]
 
 
-class EncodedItem(BaseModel):
+class EncodedItem(Schema):
     """The outputs of one item; those not asked for are absent."""
 
     id: str | None = None
@@ -93,7 +94,7 @@ class EncodedItem(BaseModel):
     truncated: TruncationOutput | None = None
 
 
-class EncodeReply(BaseModel):
+class EncodeReply(Schema):
     """The items in the order they were sent."""
 
     model: str

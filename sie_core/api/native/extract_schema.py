@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, FailFast, Field
+from pydantic import AfterValidator, BeforeValidator, FailFast, Field
 
 from sie_core.api.body.reply_body import TimingOutput, TruncationOutput, UsageOutput
 from sie_core.api.http.limits import MAX_ITEMS, MAX_LABEL_CHARS, MAX_LABELS, MAX_SCHEMA_DEPTH, MAX_SCHEMA_VALUES
 from sie_core.api.native.item_schema import STRICT, ItemBody, NativeBody, Options, no_bare_string
+from sie_core.api.schema import Schema
 from sie_core.contracts import Truncate
 
 
@@ -35,7 +36,7 @@ def _children(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-class ExtractParamsBody(BaseModel):
+class ExtractParamsBody(Schema):
     """What to extract."""
 
     model_config = STRICT
@@ -69,7 +70,7 @@ Box = Annotated[list[float], Field(min_length=4, max_length=4, description="x, y
 Span = Annotated[list[int], Field(min_length=2, max_length=2, description="Characters, the end exclusive.")]
 
 
-class EntityOutput(BaseModel):
+class EntityOutput(Schema):
     """Something named in the text; `start` and `end` are characters, the end exclusive."""
 
     text: str
@@ -80,7 +81,7 @@ class EntityOutput(BaseModel):
     bbox: Box | None
 
 
-class RelationOutput(BaseModel):
+class RelationOutput(Schema):
     """A relation between two texts that stand in the item; the spans say where, if the model does."""
 
     head: str
@@ -91,14 +92,14 @@ class RelationOutput(BaseModel):
     tail_span: Span | None = None
 
 
-class ClassificationOutput(BaseModel):
+class ClassificationOutput(Schema):
     """A label of the whole item."""
 
     label: str
     score: float
 
 
-class ObjectOutput(BaseModel):
+class ObjectOutput(Schema):
     """Something seen in the image."""
 
     label: str
@@ -106,7 +107,7 @@ class ObjectOutput(BaseModel):
     bbox: Box
 
 
-class ExtractedItem(BaseModel):
+class ExtractedItem(Schema):
     """What was extracted from one item; kinds the model does not extract are empty."""
 
     id: str = Field(description="The item's id, or `item-<place in the request>`.")
@@ -118,7 +119,7 @@ class ExtractedItem(BaseModel):
     truncated: TruncationOutput | None = None
 
 
-class ExtractReply(BaseModel):
+class ExtractReply(Schema):
     """The items in the order they were sent."""
 
     model: str

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
 from sie_sdk import wire
 
 from sie_core.api.body.base64_text import decode_base64
+from sie_core.api.schema import Schema
 from sie_core.contracts import InvalidInput, Item, Media
 
 STRICT = ConfigDict(strict=True, extra="ignore")
@@ -62,7 +63,7 @@ Options = Annotated[
 ]
 
 
-class MediaBody(BaseModel):
+class MediaBody(Schema):
     """An image, video or document."""
 
     model_config = STRICT
@@ -87,7 +88,7 @@ class AudioBody(MediaBody):
         return Media(self.data, self.format, self.sample_rate)
 
 
-class ItemBody(BaseModel):
+class ItemBody(Schema):
     """One thing to encode, to score or to extract from."""
 
     model_config = STRICT
@@ -116,7 +117,7 @@ class ItemBody(BaseModel):
         )
 
 
-class NativeBody(BaseModel):
+class NativeBody(Schema):
     """A body with items."""
 
     model_config = STRICT

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, FailFast, Field
+from pydantic import BeforeValidator, FailFast, Field
 
 from sie_core.api.body.reply_body import TimingOutput, TruncationOutput, UsageOutput
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.native.item_schema import STRICT, ItemBody, NativeBody, Options, no_bare_string
+from sie_core.api.schema import Schema
 from sie_core.contracts import Truncate
 
 
@@ -38,7 +39,7 @@ class ScoreBody(NativeBody):
         yield from super().places()
 
 
-class ScoreEntry(BaseModel):
+class ScoreEntry(Schema):
     """A document's score and rank, from 0."""
 
     item_id: str = Field(description="The document's id, or `item-<place in the request>`.")
@@ -47,7 +48,7 @@ class ScoreEntry(BaseModel):
     truncated: TruncationOutput | None = None
 
 
-class ScoreReply(BaseModel):
+class ScoreReply(Schema):
     """The documents by falling score; equal ones keep the order they were sent in."""
 
     model: str

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
+from sie_core.api.schema import Schema
 
 Texts = Annotated[
     Any,
@@ -42,7 +43,7 @@ class OllamaEmbedBody(DialectBody):
     keep_alive: str | int | float | None = _KEEP_ALIVE
 
 
-class OllamaEmbedReply(BaseModel):
+class OllamaEmbedReply(Schema):
     """A vector of unit length for each text, in the order of the texts; durations in nanoseconds."""
 
     model: str
@@ -61,13 +62,13 @@ class OllamaEmbeddingsBody(DialectBody):
     keep_alive: str | int | float | None = _KEEP_ALIVE
 
 
-class OllamaEmbeddingsReply(BaseModel):
+class OllamaEmbeddingsReply(Schema):
     """The vector, of the length that the model gives it."""
 
     embedding: list[float]
 
 
-class OllamaModel(BaseModel):
+class OllamaModel(Schema):
     """A model whose weights are here."""
 
     name: str
@@ -78,13 +79,13 @@ class OllamaModel(BaseModel):
     details: dict[str, Any]
 
 
-class OllamaModels(BaseModel):
+class OllamaModels(Schema):
     """The models that need nothing fetched."""
 
     models: list[OllamaModel]
 
 
-class OllamaVersion(BaseModel):
+class OllamaVersion(Schema):
     """The version of this server."""
 
     version: str

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.openai.jina import Cut, JinaFields
+from sie_core.api.schema import Schema
 from sie_core.contracts import ROLES
 
 _MAPS = [
@@ -66,7 +67,7 @@ class EmbeddingsBody(JinaFields):
     )
 
 
-class Embedding(BaseModel):
+class Embedding(Schema):
     """One input's vector."""
 
     object: Literal["embedding"]
@@ -74,7 +75,7 @@ class Embedding(BaseModel):
     embedding: list[float] | str = Field(description="Numbers, or the base64 text of little-endian float32.")
 
 
-class EmbeddingsUsage(BaseModel):
+class EmbeddingsUsage(Schema):
     """Tokens, counted by the model's own tokenizer after truncation."""
 
     prompt_tokens: int
@@ -82,7 +83,7 @@ class EmbeddingsUsage(BaseModel):
     sie_token_source: Literal["worker"]
 
 
-class EmbeddingsReply(BaseModel):
+class EmbeddingsReply(Schema):
     """The vectors in the order of the inputs."""
 
     object: Literal["list"]

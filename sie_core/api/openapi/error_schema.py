@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 from sie_sdk.errors import ERRORS
+
+from sie_core.api.schema import Schema
 
 Code = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ERRORS)})]
 
 
-class ErrorFields(BaseModel):
+class ErrorFields(Schema):
     """What went wrong, and what to do about it."""
 
     model_config = ConfigDict(extra="allow")
@@ -20,13 +22,13 @@ class ErrorFields(BaseModel):
     param: str | None = Field(default=None, description="The field at fault, e.g. `items[3].text`.")
 
 
-class ErrorReply(BaseModel):
+class ErrorReply(Schema):
     """Every failure of a native route."""
 
     error: ErrorFields
 
 
-class OpenAIErrorFields(BaseModel):
+class OpenAIErrorFields(Schema):
     """What went wrong, as OpenAI's clients read it."""
 
     model_config = ConfigDict(extra="allow")
@@ -37,13 +39,13 @@ class OpenAIErrorFields(BaseModel):
     code: str = Field(examples=["invalid_request", "model_not_found", "MODEL_LOADING"])
 
 
-class OpenAIErrorReply(BaseModel):
+class OpenAIErrorReply(Schema):
     """Every failure of an OpenAI-shaped route."""
 
     error: OpenAIErrorFields
 
 
-class CohereErrorReply(BaseModel):
+class CohereErrorReply(Schema):
     """Every failure of a Cohere-shaped route."""
 
     model_config = ConfigDict(extra="allow")
@@ -53,7 +55,7 @@ class CohereErrorReply(BaseModel):
     param: str | None = None
 
 
-class OllamaErrorReply(BaseModel):
+class OllamaErrorReply(Schema):
     """Every failure of an Ollama-shaped route."""
 
     model_config = ConfigDict(extra="allow")
@@ -63,7 +65,7 @@ class OllamaErrorReply(BaseModel):
     param: str | None = None
 
 
-class TeiErrorReply(BaseModel):
+class TeiErrorReply(Schema):
     """Every failure of a TEI-shaped route."""
 
     model_config = ConfigDict(extra="allow")

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -15,13 +14,14 @@ from sie_core import __version__
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api, known_models, ready_problem
 from sie_core.api.openapi.descriptions import lookup, probe
+from sie_core.api.schema import Schema
 from sie_core.contracts import FleetBackend, WatchableBackend
 
 NO_GPU, ANY_GPU = "cpu", "any"
 """The `gpu` of workers without a machine profile, which have no GPU, or have one. To ask for either asks any worker."""
 
 
-class HealthReply(BaseModel):
+class HealthReply(Schema):
     """The server and the models it holds."""
 
     status: Literal["healthy", "degraded", "unhealthy", "no_workers"]

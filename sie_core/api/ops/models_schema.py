@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from sie_core.api.schema import Schema
 from sie_core.contracts import ModelState, Operation
 
 LEFT_OUT: Any = Field(default_factory=lambda: None)
 """Makes a key one that is left out where nothing is known."""
 
 
-class LoadError(BaseModel):
+class LoadError(Schema):
     """The last failed load."""
 
     code: str
@@ -21,7 +22,7 @@ class LoadError(BaseModel):
     permanent: bool
 
 
-class ProfileBody(BaseModel):
+class ProfileBody(Schema):
     """A profile of a model, and the process that serves it."""
 
     is_default: bool
@@ -31,14 +32,14 @@ class ProfileBody(BaseModel):
     runtime_instance_id: str | None
 
 
-class RoutingBody(BaseModel):
+class RoutingBody(Schema):
     """Where requests are answered; both null where that is here."""
 
     policy: str | None
     upstream_kind: str | None
 
 
-class OpenAIModel(BaseModel):
+class OpenAIModel(Schema):
     """A model as OpenAI lists it."""
 
     id: str
@@ -47,7 +48,7 @@ class OpenAIModel(BaseModel):
     owned_by: str
 
 
-class ModelBody(BaseModel):
+class ModelBody(Schema):
     """A model as SIE lists it."""
 
     name: str
@@ -88,7 +89,7 @@ class MergedModel(ModelBody):
     owned_by: str
 
 
-class ModelsReply(BaseModel):
+class ModelsReply(Schema):
     """Every served model, once for each kind of client."""
 
     object: Literal["list"]

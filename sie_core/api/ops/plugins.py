@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 import orjson
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.context import Api
 from sie_core.api.openapi.descriptions import lookup
+from sie_core.api.schema import Schema
 
 
-class PluginsReply(BaseModel):
+class PluginsReply(Schema):
     """Every plugin found, broken and blocked ones too."""
 
     plugins: list[dict[str, Any]]

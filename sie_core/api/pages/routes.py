@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import orjson
 from anyio import to_thread
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.datastructures import URL, Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,13 +21,14 @@ from sie_core.api.http.errors import error_response
 from sie_core.api.openapi.descriptions import lookup
 from sie_core.api.pages.html import page, wants_page
 from sie_core.api.pages.listing import Purpose, Trial, headers_of, purposes
+from sie_core.api.schema import Schema
 from sie_core.contracts import FleetBackend, InferenceError
 
 MOST_MODELS: Final = 50
 """Models that `/` names."""
 
 
-class RootReply(BaseModel):
+class RootReply(Schema):
     """What this server is, and where to look."""
 
     name: Literal["SIE"]
@@ -93,9 +94,15 @@ async def docs(api: Api, request: Request) -> Response:
     return await to_thread.run_sync(write)
 
 
+async def openapi(api: Api, request: Request) -> Response:
+    """Describe the routes as OpenAPI does."""
+    return Response(orjson.dumps(await to_thread.run_sync(request.app.openapi)), media_type=JSON_TYPE)
+
+
 ENDPOINTS: Final = (
     lookup("/", root, RootReply, tag="status", dialect="tei", head=True, is_page=True),
     Endpoint("/docs", docs),
+    Endpoint("/openapi.json", openapi),
 )
 
 

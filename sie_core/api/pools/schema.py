@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
+from sie_core.api.schema import Schema
 from sie_core.contracts import InvalidInput, PoolSpec, PoolView
 
 MOST_NAMES: Final = 64
@@ -42,7 +43,7 @@ _Counts = Annotated[dict[_Name, _Count], Field(max_length=MOST_NAMES), AfterVali
 _Models = Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(max_length=MOST_NAMES)]
 
 
-class PoolBody(BaseModel):
+class PoolBody(Schema):
     """What makes a pool."""
 
     model_config = ConfigDict(strict=True, extra="forbid")

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Final, Literal
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, FailFast, Field
+from pydantic import BeforeValidator, FailFast, Field
 
 from sie_core.api.fields.body import DialectBody
 from sie_core.api.http.limits import MAX_DOCUMENTS
@@ -17,6 +17,7 @@ from sie_core.api.native.item_schema import check_item_size
 from sie_core.api.native.ranking import asked_about, rank_documents
 from sie_core.api.openapi.examples import MODEL, Example
 from sie_core.api.rerank.schema import TEXT_OR_MAP, Document, RerankUsage, Text, text_of
+from sie_core.api.schema import Schema
 from sie_core.contracts import InferenceReply, InferenceRequest, Item, Truncate
 from sie_core.logs import request_fields
 
@@ -35,14 +36,14 @@ class NvidiaRankingBody(DialectBody):
     )
 
 
-class NvidiaRank(BaseModel):
+class NvidiaRank(Schema):
     """A passage's place in the request, and its score."""
 
     index: int
     logit: float
 
 
-class NvidiaRankingReply(BaseModel):
+class NvidiaRankingReply(Schema):
     """The passages by falling score, blank ones last; equal ones keep the order they were sent in."""
 
     rankings: list[NvidiaRank]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, FailFast, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, FailFast, Field, WithJsonSchema
 
 from sie_core.api.fields.lengths import PairLength
 from sie_core.api.http.limits import MAX_DOCUMENTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.native.item_schema import Options
+from sie_core.api.schema import Schema
 
 
 def text_of(value: Any) -> Any:
@@ -81,13 +82,13 @@ class CohereRerankBody(RankingBody):
     """A request to rerank, in Cohere's shape. A field that is null counts as absent."""
 
 
-class RerankedText(BaseModel):
+class RerankedText(Schema):
     """A document, as it was sent."""
 
     text: str
 
 
-class RerankResult(BaseModel):
+class RerankResult(Schema):
     """A document's place in the request, and its score."""
 
     index: int
@@ -95,14 +96,14 @@ class RerankResult(BaseModel):
     document: RerankedText | None = None
 
 
-class RerankUsage(BaseModel):
+class RerankUsage(Schema):
     """Tokens of every pair, counted by the model's own tokenizer after truncation."""
 
     prompt_tokens: int
     total_tokens: int
 
 
-class RerankReply(BaseModel):
+class RerankReply(Schema):
     """The documents by falling score, blank ones last; equal ones keep the order they were sent in."""
 
     object: str = Field(examples=["list"])
@@ -114,26 +115,26 @@ class RerankReply(BaseModel):
     usage: RerankUsage
 
 
-class CohereVersion(BaseModel):
+class CohereVersion(Schema):
     """Which version of Cohere's API the reply is in the shape of."""
 
     version: str
 
 
-class CohereTokens(BaseModel):
+class CohereTokens(Schema):
     """Tokens of every text or pair, counted by the model's own tokenizer after truncation."""
 
     input_tokens: int
 
 
-class CohereMeta(BaseModel):
+class CohereMeta(Schema):
     """What Cohere's clients read beside the results."""
 
     api_version: CohereVersion
     tokens: CohereTokens
 
 
-class CohereRerankReply(BaseModel):
+class CohereRerankReply(Schema):
     """The documents by falling score, blank ones last, in Cohere's shape; equal ones keep the order of the request."""
 
     id: str = Field(description="The request's id.")

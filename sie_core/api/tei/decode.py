@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import Field, RootModel, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from sie_core.api.body.body import kind_of
 from sie_core.api.fields.body import DialectBody
@@ -14,6 +14,7 @@ from sie_core.api.http.limits import MAX_DECODED_TOKENS, MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import NO_TOKENIZERS, Operation
+from sie_core.api.schema import RootSchema
 from sie_core.api.tei.schema import MODEL
 from sie_core.contracts import DecodeRequest, DecodingBackend, InferenceBackend, InvalidInput
 from sie_core.logs import request_fields
@@ -39,7 +40,7 @@ class TeiDecodeBody(DialectBody):
     )
 
 
-class TeiTexts(RootModel[list[str]]):
+class TeiTexts(RootSchema[list[str]]):
     """The text of each list of ids."""
 
 

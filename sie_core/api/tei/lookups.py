@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -16,13 +16,14 @@ from sie_core.api.http.envelopes import TEI_PREFIX
 from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import check_model_id
 from sie_core.api.openapi.descriptions import lookup, probe
+from sie_core.api.schema import Schema
 from sie_core.contracts import InferenceError, ModelInfo
 
 NAMES = ("info", "health")
 """The GET routes below a model."""
 
 
-class TeiInfo(BaseModel):
+class TeiInfo(Schema):
     """What is served, and its limits. What is not known yet is left out: a model that is not loaded may not tell it."""
 
     model_id: str

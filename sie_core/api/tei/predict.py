@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import BaseModel, Field, RootModel, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from sie_core.api.body.body import kind_of
 from sie_core.api.body.json_body import Entries, write_json
@@ -20,6 +20,7 @@ from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
 from sie_core.api.native.item_schema import check_item_size
+from sie_core.api.schema import RootSchema, Schema
 from sie_core.api.tei.encode import truncation
 from sie_core.api.tei.schema import DIRECTION, MODEL, TRUNCATE, Direction
 from sie_core.contracts import InferenceReply, InferenceRequest, InvalidInput, Item
@@ -71,14 +72,14 @@ class TeiPredictBody(DialectBody):
     parameters: TeiPredictParameters | None = None
 
 
-class TeiPrediction(BaseModel):
+class TeiPrediction(Schema):
     """A class, and how sure the model is of it."""
 
     score: float
     label: str
 
 
-class TeiPredictions(RootModel[list[TeiPrediction] | list[list[TeiPrediction]]]):
+class TeiPredictions(RootSchema[list[TeiPrediction] | list[list[TeiPrediction]]]):
     """The classes of a text, or of each text, by falling score."""
 
 

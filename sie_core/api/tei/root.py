@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import RootModel
-
 from sie_core.api.rerank.schema import RerankReply
+from sie_core.api.schema import RootSchema
 from sie_core.api.tei.predict import TeiPredictBody, TeiPrediction
 from sie_core.api.tei.schema import TeiDocumentsBody, TeiEmbedBody, TeiRank, TeiRerankBody, TeiSparseValue
 from sie_core.api.tei.similarity import TeiSimilarityBody
@@ -14,12 +13,12 @@ from sie_core.api.tei.similarity import TeiSimilarityBody
 Wanted = Literal["ranks", "similarity", "classes"]
 
 
-class TeiAnyBody(RootModel[TeiEmbedBody | TeiSimilarityBody | TeiRerankBody | TeiDocumentsBody | TeiPredictBody]):
+class TeiAnyBody(RootSchema[TeiEmbedBody | TeiSimilarityBody | TeiRerankBody | TeiDocumentsBody | TeiPredictBody]):
     """A request for vectors, to compare a `source_sentence`, to rerank with a `query`, or for classes."""
 
 
 class TeiAnyReply(
-    RootModel[
+    RootSchema[
         list[list[float]]
         | list[list[TeiSparseValue]]
         | list[float]

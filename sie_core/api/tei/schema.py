@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, FailFast, Field, RootModel
+from pydantic import FailFast, Field
 
 from sie_core.api.fields.body import DialectBody
 from sie_core.api.fields.lengths import PairLength
@@ -16,6 +16,7 @@ from sie_core.api.http.model_id import ModelId
 from sie_core.api.openai.schema import Input
 from sie_core.api.openapi.error_schema import OpenAIErrorReply, TeiErrorReply
 from sie_core.api.rerank.schema import INSTRUCTION, RerankBody, RerankReply, Text
+from sie_core.api.schema import RootSchema, Schema
 
 Direction = Literal["left", "right", "Left", "Right"]
 TRUNCATE = Field(
@@ -73,26 +74,26 @@ class TeiRerankBody(PairLength):
     instruction: str | None = INSTRUCTION
 
 
-class TeiVectors(RootModel[list[list[float]]]):
+class TeiVectors(RootSchema[list[list[float]]]):
     """A dense vector for each input, in the order of the inputs."""
 
 
-class TeiSparseValue(BaseModel):
+class TeiSparseValue(Schema):
     """One entry of a sparse vector."""
 
     index: int
     value: float
 
 
-class TeiSparseVectors(RootModel[list[list[TeiSparseValue]]]):
+class TeiSparseVectors(RootSchema[list[list[TeiSparseValue]]]):
     """A sparse vector for each input, in the order of the inputs; its entries by rising index."""
 
 
-class TeiTokenVectors(RootModel[list[list[list[float]]]]):
+class TeiTokenVectors(RootSchema[list[list[list[float]]]]):
     """The vectors of the tokens of each input, in the order of the inputs."""
 
 
-class TeiRank(BaseModel):
+class TeiRank(Schema):
     """A text's place in the request, and its score."""
 
     index: int
@@ -100,7 +101,7 @@ class TeiRank(BaseModel):
     text: str | None = None
 
 
-class TeiRanks(RootModel[list[TeiRank]]):
+class TeiRanks(RootSchema[list[TeiRank]]):
     """The texts by falling score, blank ones last; equal ones keep the order they were sent in."""
 
 
@@ -110,13 +111,13 @@ class TeiDocumentsBody(RerankBody):
     model: ModelId | None = MODEL  # type: ignore[assignment]
 
 
-class TeiRankingBody(RootModel[TeiRerankBody | TeiDocumentsBody]):
+class TeiRankingBody(RootSchema[TeiRerankBody | TeiDocumentsBody]):
     """A request to rerank `texts`, or `documents` as `/v1/rerank` has them."""
 
 
-class TeiRankingReply(RootModel[list[TeiRank] | RerankReply]):
+class TeiRankingReply(RootSchema[list[TeiRank] | RerankReply]):
     """The ranks of `texts`, or of `documents` in the shape of `/v1/rerank`."""
 
 
-class TeiRankingErrorReply(RootModel[TeiErrorReply | OpenAIErrorReply]):
+class TeiRankingErrorReply(RootSchema[TeiErrorReply | OpenAIErrorReply]):
     """Every failure; of requests with `documents` in OpenAI's shape."""

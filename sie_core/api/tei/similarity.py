@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, cast
 
 import numpy as np
 import orjson
-from pydantic import FailFast, Field, RootModel
+from pydantic import FailFast, Field
 from sie_sdk import wire
 
 from sie_core.api.body.embedding_types import of_unit_length
@@ -17,6 +17,7 @@ from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation
 from sie_core.api.native.item_schema import check_item_size
+from sie_core.api.schema import RootSchema
 from sie_core.api.tei.encode import encode_request
 from sie_core.api.tei.schema import DIRECTION, MODEL, PROMPT_NAME, TRUNCATE, Direction
 from sie_core.contracts import InferenceReply, InferenceRequest, Item
@@ -47,7 +48,7 @@ class TeiSimilarityBody(DialectBody):
     parameters: TeiSimilarityParameters | None = None
 
 
-class TeiSimilarities(RootModel[list[float]]):
+class TeiSimilarities(RootSchema[list[float]]):
     """The cosine between the source's vector and that of each sentence, in the order of the sentences."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, Field, RootModel, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from sie_core.api.body.json_body import Entries, write_json
 from sie_core.api.body.pieces import Content
@@ -14,6 +14,7 @@ from sie_core.api.http.limits import MAX_EMBEDDING_INPUTS, MAX_TOKENIZED_BYTES
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.inference.call import Call
 from sie_core.api.inference.route import Operation, tokenizing
+from sie_core.api.schema import RootSchema, Schema
 from sie_core.api.tei.schema import MODEL
 from sie_core.contracts import InferenceBackend, InvalidInput, Token, TokenizeRequest
 from sie_core.logs import request_fields
@@ -55,7 +56,7 @@ class TeiTokenizeBody(DialectBody):
     )
 
 
-class TeiToken(BaseModel):
+class TeiToken(Schema):
     """A token, and where it stands in its text, in characters."""
 
     id: int
@@ -65,7 +66,7 @@ class TeiToken(BaseModel):
     stop: int | None
 
 
-class TeiTokens(RootModel[list[list[TeiToken]]]):
+class TeiTokens(RootSchema[list[list[TeiToken]]]):
     """The tokens of each text, uncut, in the order of the texts."""
 
 

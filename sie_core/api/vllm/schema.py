@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from sie_core.api.fields.lengths import PromptLength
 from sie_core.api.http.limits import MAX_DOCUMENTS, MAX_EMBEDDING_INPUTS
 from sie_core.api.http.model_id import ModelId
 from sie_core.api.rerank.schema import INSTRUCTION
+from sie_core.api.schema import Schema
 
 
 def _texts(most: int) -> WithJsonSchema:
@@ -59,7 +60,7 @@ class VllmScoreBody(VllmFields):
     max_tokens_per_doc: _Off = Field(default=None, description="Refused.")
 
 
-class VllmUsage(BaseModel):
+class VllmUsage(Schema):
     """Tokens of every text or pair, counted by the model's own tokenizer after truncation."""
 
     prompt_tokens: int
@@ -68,7 +69,7 @@ class VllmUsage(BaseModel):
     prompt_tokens_details: None
 
 
-class VllmScore(BaseModel):
+class VllmScore(Schema):
     """The score of a pair of texts."""
 
     index: int
@@ -76,7 +77,7 @@ class VllmScore(BaseModel):
     score: float
 
 
-class VllmScoreReply(BaseModel):
+class VllmScoreReply(Schema):
     """The scores in the order of the pairs."""
 
     id: str
@@ -93,7 +94,7 @@ class VllmClassifyBody(VllmFields):
     input: ClassifiedTexts
 
 
-class VllmClassification(BaseModel):
+class VllmClassification(Schema):
     """What a model makes of a text."""
 
     index: int
@@ -102,7 +103,7 @@ class VllmClassification(BaseModel):
     num_classes: int
 
 
-class VllmClassifyReply(BaseModel):
+class VllmClassifyReply(Schema):
     """The classes of each text, in the order of the texts."""
 
     id: str

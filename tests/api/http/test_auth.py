@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from sie_core.api import SOCKETS, create_app
+from sie_core.api.inference.direct import DirectApp
 from sie_core.settings import Settings
 from tests.api.conftest import TellTaleBackend
 
@@ -20,12 +20,12 @@ WRONG = (None, "", "Bearer", "Bearer wrong", "Basic cmlnaHQ6", "Bearer right2")
 
 
 @pytest.fixture
-def guarded(backend: TellTaleBackend) -> FastAPI:
+def guarded(backend: TellTaleBackend) -> DirectApp:
     return create_app(backend, Settings(**TOKENS))
 
 
 @pytest.fixture
-async def client(guarded: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+async def client(guarded: DirectApp) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(guarded)
     async with httpx.AsyncClient(transport=transport, base_url="http://sie", timeout=10) as client:
         yield client
@@ -36,14 +36,14 @@ async def unread() -> AsyncIterator[bytes]:
     yield b""
 
 
-def asked(app: FastAPI) -> list[tuple[str, str]]:
+def asked(app: DirectApp) -> list[tuple[str, str]]:
     """Method and path of each route."""
     documented = [(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods]
     return [*documented, ("GET", "/openapi.json"), ("GET", "/docs"), ("HEAD", "/metrics"), ("HEAD", "/readyz")]
 
 
 async def test_every_route_refuses_wrong_and_missing_tokens_before_it_reads_a_body(
-    client: httpx.AsyncClient, guarded: FastAPI, backend: TellTaleBackend
+    client: httpx.AsyncClient, guarded: DirectApp, backend: TellTaleBackend
 ) -> None:
     routes = asked(guarded)
     assert len(routes) > 30
@@ -69,7 +69,7 @@ async def test_a_setting_frees_all_that_tells_how_a_server_does_and_nothing_else
         assert (await client.post("/tei/health", json={"inputs": "x"})).status_code == 401
 
 
-async def test_every_route_passes_on_who_has_a_token(client: httpx.AsyncClient, guarded: FastAPI) -> None:
+async def test_every_route_passes_on_who_has_a_token(client: httpx.AsyncClient, guarded: DirectApp) -> None:
     for method, path in asked(guarded):
         answer = await client.request(method, path, headers={"Authorization": "Bearer right"})
         assert answer.status_code != 401, (method, path)
@@ -102,7 +102,7 @@ async def test_a_browser_may_ask_which_headers_it_may_send_without_a_token(backe
 
 
 @pytest.mark.parametrize("path", sorted(each.decode() for each in SOCKETS))
-def test_sockets_refuse_wrong_and_missing_tokens(guarded: FastAPI, backend: TellTaleBackend, path: str) -> None:
+def test_sockets_refuse_wrong_and_missing_tokens(guarded: DirectApp, backend: TellTaleBackend, path: str) -> None:
     page = TestClient(guarded, base_url="http://sie")
     for value in WRONG:
         headers = {} if value is None else {"Authorization": value}

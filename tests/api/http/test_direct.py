@@ -1,7 +1,7 @@
 import httpx
 import pytest
-from fastapi import FastAPI
 
+from sie_core.api.inference.direct import DirectApp
 from sie_core.api.routes import DOCUMENTED
 
 URL = "/v1/encode/org/model"
@@ -9,8 +9,8 @@ BODY = {"items": [{"text": "abc"}]}
 
 
 @pytest.fixture
-def bypassed(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Name the paths that FastAPI's own router handles."""
+def bypassed(app: DirectApp, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Name the paths that Starlette's router handles."""
     paths: list[str] = []
     handle = app.router.__call__
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from pydantic import SecretStr
 
 from sie_core.api import create_app
+from sie_core.api.inference.direct import DirectApp
 from sie_core.api.paths.canonical import canonical_path
 from sie_core.settings import Settings
 from tests.api.conftest import TellTaleBackend
@@ -16,7 +16,7 @@ EMBED = {"model": "org/model", "input": "four"}
 ENCODE = {"items": [{"text": "four"}]}
 
 
-def calling(app: FastAPI) -> httpx.AsyncClient:
+def calling(app: DirectApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://sie")
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+
+from sie_core.api.inference.direct import DirectApp
 
 TEXTS = {"inputs": ["x", "y"]}
 RANKED = {"model": "org/model", "query": "q", "documents": ["x"]}
@@ -37,7 +38,7 @@ async def test_every_inference_route_passes_the_priority_on(client: httpx.AsyncC
 
 
 async def test_every_route_with_a_body_refuses_another_priority_by_name(
-    client: httpx.AsyncClient, app: FastAPI
+    client: httpx.AsyncClient, app: DirectApp
 ) -> None:
     document = app.openapi()
     paths = [path.replace("{model}", "org/model") for path, methods in document["paths"].items() if "post" in methods]

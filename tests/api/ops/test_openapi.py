@@ -7,17 +7,17 @@ from typing import Any
 import httpx
 import jsonschema_rs
 import pytest
-from fastapi import FastAPI
 from sie_sdk.errors import ERRORS
 
 from sie_core.api.http.model_id import check_model_id
+from sie_core.api.inference.direct import DirectApp
 from sie_core.api.openapi.purposes import PURPOSES
 from sie_core.api.pages.listing import examples, operations
 from sie_core.contracts import InvalidInput
 
 
 @pytest.fixture
-def document(app: FastAPI) -> dict[str, Any]:
+def document(app: DirectApp) -> dict[str, Any]:
     return app.openapi()
 
 
@@ -39,7 +39,7 @@ def test_every_reference_resolves_and_every_schema_is_one(document: dict[str, An
         jsonschema_rs.Draft202012Validator(schema | {"components": document["components"]})
 
 
-def test_every_route_is_described_and_promises_no_validation_error_of_another_shape(document, app: FastAPI) -> None:
+def test_every_route_is_described_and_promises_no_validation_error_of_another_shape(document, app: DirectApp) -> None:
     assert set(document["paths"]) == {
         "/v1/encode/{model}", "/v1/score/{model}", "/v1/extract/{model}", "/v1/embeddings",
         "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank", "/v1/ranking",

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
+from sie_core.api.inference.direct import DirectApp
 from sie_core.api.openapi.examples import NEEDS
 from sie_core.api.openapi.purposes import PURPOSES
 from sie_core.api.pages.listing import Trial, examples, operations, purposes
@@ -24,7 +24,7 @@ def trials(document: dict[str, Any], models: list[ModelInfo]) -> list[Trial]:
 
 
 @pytest.fixture
-def document(app: FastAPI) -> dict[str, Any]:
+def document(app: DirectApp) -> dict[str, Any]:
     return app.openapi()
 
 

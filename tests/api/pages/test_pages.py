@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from pydantic import SecretStr
 
 from sie_core import __version__
 from sie_core.api import create_app
+from sie_core.api.inference.direct import DirectApp
 from sie_core.contracts import Health, InferenceError
 from sie_core.settings import Settings
 from tests.api.conftest import TellTaleBackend
@@ -96,7 +96,7 @@ async def test_the_root_is_there_before_the_models_are_known(
     assert "/v1/encode/{model}" in (await client.get("/docs", headers=BROWSER)).text
 
 
-async def test_the_docs_list_every_route_with_what_can_be_tried(app: FastAPI, client: httpx.AsyncClient) -> None:
+async def test_the_docs_list_every_route_with_what_can_be_tried(app: DirectApp, client: httpx.AsyncClient) -> None:
     page = (await client.get("/docs", headers=BROWSER)).text
     for path in app.openapi()["paths"]:
         assert f"<code>{path}</code>" in page

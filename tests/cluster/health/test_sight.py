@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from sie_cluster.gateway.capacity.lanes import Lane, Lanes
 from sie_cluster.gateway.capacity.profiles import Profiles
@@ -19,6 +18,7 @@ from sie_cluster.settings import ClusterSettings
 from starlette.testclient import TestClient
 
 from sie_core.api import create_app
+from sie_core.api.inference.direct import DirectApp
 from tests.cluster.in_process import Cluster, running
 
 MODEL = "sie-fake/embedder"
@@ -37,7 +37,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         yield cluster
 
 
-def gateway(cluster: Cluster) -> FastAPI:
+def gateway(cluster: Cluster) -> DirectApp:
     return create_app(cluster.backend, ClusterSettings(gateway_configured_gpus=("l4",)), registry=CollectorRegistry())
 
 

@@ -61,7 +61,7 @@ QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _SIZES = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 _LEARNED = {**_SIZES, "hidden_act": "gelu", "max_position_embeddings": 512, "layer_norm_eps": 1e-12}
 BERT = replace(
-    _tables(Tables("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")),
+    _tables(Tables("word_embeddings", "position_embeddings", "token_type_embeddings", norm="LayerNorm")),
     biased=True,
     defaults={**_LEARNED, "type_vocab_size": 2, "pad_token_id": 0},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import Scope
 
 from sie_cluster.config_service.api import reading, writing
@@ -25,9 +26,10 @@ def create_app(api: ConfigApi) -> FastAPI:
     routers = [writing.router(api), reading.router(api)]
     for router in routers:
         app.include_router(router)
+    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     app.router.routes.extend(probes(lambda: None, lambda: api.ready_problem, api.metrics.registry).routes)
     app.add_exception_handler(InferenceError, errors.on_inference_error)
-    app.add_exception_handler(HTTPException, errors.http_error_handler(routers, _LISTED))
+    app.add_exception_handler(HTTPException, errors.http_error_handler(routes, _LISTED))
     app.add_middleware(RequestMiddleware, api=api, metrics=HttpMetrics(api.metrics.registry), admitted=_admitted)
     return app
 
