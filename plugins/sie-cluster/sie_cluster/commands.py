@@ -14,7 +14,7 @@ COMMANDS: Final = (
     ),
     Command(
         "config",
-        "Run the config service, which writes a cluster's model configs, or restore what it wrote.",
+        "Run the config service, which keeps a cluster's model configs; apply, export and restore these.",
         "sie_cluster.cli.config:command",
     ),
     Command("gateway", "Serve the HTTP API over a queue; workers run the models.", "sie_cluster.cli.gateway:command"),
