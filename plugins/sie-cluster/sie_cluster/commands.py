@@ -17,6 +17,7 @@ COMMANDS: Final = (
         "Run the config service, which keeps a cluster's model configs; apply, export and restore these.",
         "sie_cluster.cli.config:command",
     ),
+    Command("doctor", "Look for what a cluster lacks, with a remedy for each.", "sie_cluster.cli.doctor:command"),
     Command("gateway", "Serve the HTTP API over a queue; workers run the models.", "sie_cluster.cli.gateway:command"),
     Command(
         "sidecar",

@@ -11,9 +11,9 @@ import httpx
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from sie_cluster.cli.config import command
 from sie_sdk import SIEClient
 
+from sie_core.cli import main
 from tests.conftest import run_cluster
 from tests.soak.faults.cluster import below
 
@@ -52,7 +52,7 @@ def test_two_hundred_configs_are_served_once_apply_returns_and_a_second_run_writ
 
         def apply(*options: str) -> Result:
             env = {**TOKENS, "SIE_CONFIG_SERVICE_URL": service, "SIE_GATEWAY_URL": server.url}
-            return CliRunner().invoke(command, ["apply", str(folder), *options], env=env)
+            return CliRunner().invoke(main, ["config", "apply", str(folder), *options], env=env)
 
         asking = threading.Thread(target=load)
         asking.start()

@@ -16,8 +16,8 @@ import httpx
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from sie_cluster.cli.config import command
 
+from sie_core.cli import main
 from tests.config_service.program.conftest import ADMIN, TOKENS
 from tests.config_service.program.test_http import CONFIG, MODELS, epoch
 from tests.conftest import MINILM, Server
@@ -34,7 +34,7 @@ def run(server: Server) -> Iterator[Run]:
 
     def run(*args: object, env: Mapping[str, str] | None = None) -> Result:
         given = {**TOKENS, "SIE_CONFIG_SERVICE_URL": server.url, **(env or {})}
-        return CliRunner().invoke(command, [*map(str, args)], env=given)
+        return CliRunner().invoke(main, ["config", *map(str, args)], env=given)
 
     yield run
     with httpx.Client(base_url=server.url, headers=ADMIN) as client:
@@ -204,7 +204,7 @@ def test_the_commands_of_the_page_print_what_it_says(server: Server, run: Run, t
 
 def apply_in_a_process(folder: Path, env: dict[str, str]) -> None:
     os.environ.update(env)
-    command(["apply", str(folder)])
+    main(["config", "apply", str(folder)])
 
 
 def test_killed_at_ten_random_points_and_run_again_it_ends_the_same(server: Server, run: Run, tmp_path: Path) -> None:
