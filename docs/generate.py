@@ -95,6 +95,7 @@ def commands() -> str:
         ["config", "apply"],
         ["config", "export"],
         ["doctor"],
+        ["migrate", "helm-values"],
         ["gateway"],
         ["worker"],
         ["sidecar"],

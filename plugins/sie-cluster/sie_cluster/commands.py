@@ -19,6 +19,7 @@ COMMANDS: Final = (
     ),
     Command("doctor", "Look for what a cluster lacks, with a remedy for each.", "sie_cluster.cli.doctor:command"),
     Command("gateway", "Serve the HTTP API over a queue; workers run the models.", "sie_cluster.cli.gateway:command"),
+    Command("migrate", "Bring what was written for other releases to this one.", "sie_cluster.cli.migrate:command"),
     Command(
         "sidecar",
         "Pull work from the queue, have the adapter process on this machine do it, and answer.",

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 @click.option("--prometheus", "prometheus_url", help="URL of the Prometheus that a scaler asks.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 def command(cluster: bool, prometheus_url: str | None, as_json: bool, **options: Any) -> None:
-    """Look for what a cluster lacks: addresses, tokens, versions, clocks, queues, stores, configs, demand.
+    """Look for what a cluster lacks, with a remedy for each.
 
-    What `SIE_CONFIG_SERVICE_URL`, `SIE_GATEWAY_URL`, `SIE_NATS_URL` and `SIE_PAYLOAD_STORE_URL` name is checked, with
-    the tokens and logins that are set, so that it runs in a pod as on a laptop. Nothing is changed. Exits with 1 where
-    something is wrong.
+    Addresses, tokens, versions, clocks, queues, stores, configs and demand are checked: of what
+    `SIE_CONFIG_SERVICE_URL`, `SIE_GATEWAY_URL`, `SIE_NATS_URL` and `SIE_PAYLOAD_STORE_URL` name, with the tokens and
+    logins that are set, so that it runs in a pod as on a laptop. Nothing is changed. Exits with 1 where something is
+    wrong.
     """
     from sie_cluster.settings import ClusterSettings
 
