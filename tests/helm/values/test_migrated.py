@@ -40,7 +40,7 @@ workers:
 machineProfiles: {l4: {gpu: 1}}
 """
 UNKNOWN = """
-alertRules: {enabled: true}
+dashboards: {enabled: true}
 gatway: {replicas: 3}
 gateway: {replicas: 2, replicaCount: 3, replicsa: 1}
 ingress: {hosts: [{host: one.example.com}, {host: two.example.com}]}
@@ -97,7 +97,7 @@ def test_what_is_renamed_without_effect_or_unknown_is_told_with_the_nearest_key(
     result = migrated(tmp_path, UNKNOWN)
     assert (result.exit_code, yaml.safe_load(result.stdout)) == (1, {"gateway": {"replicas": 2}})
     assert result.stderr.splitlines() == [
-        "unknown  alertRules: this chart has none",
+        "unknown  dashboards: this chart has none",
         "unknown  gatway: there is no such key here. Did you mean gateway?",
         "unknown  gateway.replicaCount: gateway.replicas states it too",
         "unknown  gateway.replicsa: there is no such key in gateway. Did you mean replicas?",
@@ -108,7 +108,7 @@ def test_what_is_renamed_without_effect_or_unknown_is_told_with_the_nearest_key(
     ]
 
 
-@pytest.mark.parametrize("file", ["values.yaml", "values-gke.yaml", "values-aws.yaml"])
+@pytest.mark.parametrize("file", ["values.yaml", *(each.name for each in CHART.glob("values-*.yaml"))])
 def test_a_file_of_this_chart_is_taken_as_it_is_from_a_package_too(tmp_path: Path, file: str) -> None:
     package = tmp_path / "sie-cluster-1.0.0.tgz"
     with tarfile.open(package, "w:gz") as archive:
