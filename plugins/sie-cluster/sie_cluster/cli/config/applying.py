@@ -16,6 +16,7 @@ from sie_core.cli.composition.compose import read_settings
 if TYPE_CHECKING:
     from sie_cluster.cli.config.changes import Change, Comparison
     from sie_cluster.cli.config.folder import Folder, Problem
+    from sie_cluster.cli.services import Service
     from sie_cluster.settings import ClusterSettings
 
 SAME, WRONG, DIFFERENT = 0, 1, 2
@@ -130,7 +131,7 @@ def _run(folder: Path, replace: bool, prune: bool, as_json: bool, wait_s: float 
     click.get_current_context().exit(report.status())
 
 
-def config_service(settings: ClusterSettings) -> Any:
+def config_service(settings: ClusterSettings) -> Service:
     """Make a client of the config service, with the token that may do most."""
     from sie_cluster.cli.services import Service
 
