@@ -32,6 +32,7 @@ AXES: dict[str, list[dict[str, Any]]] = {
     ],
     "scaling": [{}, KEDA],
     "monitors": [{}, {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}],
+    "alerts": [{}, {"alertRules": {"enabled": True, "labels": {"release": "prometheus"}}}],
     "policies": [{}, {"networkPolicy": {"enabled": False}}, {"networkPolicy": {"gatewayFrom": [{"podSelector": {}}]}}],
     "ingress": [
         {},

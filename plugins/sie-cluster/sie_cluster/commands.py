@@ -14,10 +14,12 @@ COMMANDS: Final = (
     ),
     Command(
         "config",
-        "Run the config service, which writes a cluster's model configs, or restore what it wrote.",
+        "Run the config service, which keeps a cluster's model configs; apply, export and restore these.",
         "sie_cluster.cli.config:command",
     ),
+    Command("doctor", "Look for what a cluster lacks, with a remedy for each.", "sie_cluster.cli.doctor:command"),
     Command("gateway", "Serve the HTTP API over a queue; workers run the models.", "sie_cluster.cli.gateway:command"),
+    Command("migrate", "Bring what was written for other releases to this one.", "sie_cluster.cli.migrate:command"),
     Command(
         "sidecar",
         "Pull work from the queue, have the adapter process on this machine do it, and answer.",

@@ -30,6 +30,15 @@ PROMETHEUS = of(
     activationThreshold={"type": "string", "pattern": r"^[0-9.]+$"},
     ignoreNullValues={"enum": ["true", "false"]},
 )
+TEXTS = {"type": "object", "additionalProperties": TEXT}
+ALERT = of(
+    "alert expr",
+    alert=TEXT,
+    expr=TEXT,
+    **{"for": {"type": "string", "pattern": r"^\d+(s|m)$"}},
+    labels=TEXTS,
+    annotations=TEXTS,
+)
 CUSTOM = {
     "ScaledObject": resource(
         "keda.sh/v1alpha1",
@@ -76,6 +85,18 @@ CUSTOM = {
                     interval={"type": "string", "pattern": r"^\d+(s|m)$"},
                     authorization=of("credentials", credentials=of("name key", name=TEXT, key=TEXT)),
                 ),
+            },
+        ),
+    ),
+    "PrometheusRule": resource(
+        "monitoring.coreos.com/v1",
+        "PrometheusRule",
+        of(
+            "groups",
+            groups={
+                "type": "array",
+                "minItems": 1,
+                "items": of("name rules", name=TEXT, rules={"type": "array", "minItems": 1, "items": ALERT}),
             },
         ),
     ),

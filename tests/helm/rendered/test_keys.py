@@ -18,6 +18,7 @@ ON: dict[str, Any] = merged(
     {
         "auth": {"mode": "token"},
         "serviceMonitor": {"enabled": True},
+        "alertRules": {"enabled": True},
         "ingress": {"enabled": True, "host": "sie.example.com"},
         "workers": {"pools": {"l4": {"enabled": True}}},
         "autoscaling": {"prometheus": {"authenticationRef": "mine"}},

@@ -87,7 +87,7 @@ def _labels(document: Document) -> list[str]:
 
 
 def test_every_reference_has_its_object(rendered: dict[str, list[Document]]) -> None:
-    mine = {"mine", "bucket", "hub", "weights", "tls", "pull"}
+    mine = {"mine", "bucket", "hub", "weights", "sie-weights", "tls", "pull"}
     for given, found in rendered.items():
         there = {(each["kind"], each["metadata"]["name"]) for each in found} | {
             (kind, name) for kind in ("Secret", "PersistentVolumeClaim") for name in mine

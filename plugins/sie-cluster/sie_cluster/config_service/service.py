@@ -163,30 +163,35 @@ class ConfigService:
         self.check_ready()
         return self._exports.of(self._held, self._now())
 
-    def create(self, body: bytes, key: str | None = None) -> Answer:
+    def create(self, body: bytes, key: str | None = None, *, dry_run: bool = False) -> Answer:
         """Add profiles to a model, which may be new: `POST /v1/configs/models`.
 
         Args:
             body: The config or a part of it, in YAML or JSON.
             key: The idempotency key, if any.
+            dry_run: Whether the answer is only what it would be, at the epoch of now, and nothing is written.
 
         Raises:
             InferenceError: It is refused, and nothing changed; or `CONFIG_STORE_UNAVAILABLE`: that is open.
         """
         request, parsed = WriteRequest("POST", "/models", body, key), read_body(body)
-        return self._write(request, lambda held: plan_create(held, self._placement, parsed))
+        return self._write(request, lambda held: plan_create(held, self._placement, parsed), dry_run)
 
-    def put(self, model_id: str, body: bytes, key: str | None = None) -> Answer:
+    def put(self, model_id: str, body: bytes, key: str | None = None, *, dry_run: bool = False) -> Answer:
         """Replace a model's config: `PUT /v1/configs/models/{id}`. Arguments and errors are those of `create`."""
         request, parsed = WriteRequest("PUT", f"/models/{model_id}", body, key), read_body(body)
-        return self._write(request, lambda held: plan_put(held, self._placement, model_id, parsed))
+        return self._write(request, lambda held: plan_put(held, self._placement, model_id, parsed), dry_run)
 
-    def delete(self, model_id: str, key: str | None = None) -> Answer:
+    def delete(self, model_id: str, key: str | None = None, *, dry_run: bool = False) -> Answer:
         """Remove what was written of a model: `DELETE /v1/configs/models/{id}`. Errors are those of `create`."""
         request = WriteRequest("DELETE", f"/models/{model_id}", b"", key)
-        return self._write(request, lambda held: plan_delete(held, self._placement, model_id))
+        return self._write(request, lambda held: plan_delete(held, self._placement, model_id), dry_run)
 
-    def _write(self, request: WriteRequest, plan_of: Callable[[Held], Plan]) -> Answer:
+    def _write(self, request: WriteRequest, plan_of: Callable[[Held], Plan], dry_run: bool) -> Answer:
+        if dry_run:
+            self.check_ready()
+            held = self._held
+            return plan_of(held).answer_at(held.epoch, self._name)
         until = time.monotonic() + WRITE_S
         if not self._writing.acquire(timeout=WRITE_S):
             raise not_kept("other writes wait for it")

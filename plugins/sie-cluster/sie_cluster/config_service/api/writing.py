@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import orjson
 from anyio import to_thread
@@ -19,6 +20,9 @@ from sie_cluster.config_service.results import Answer
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.inference.cancellation import Work
 from sie_core.contracts import InferenceError
+
+DRY_RUN: Final = "dry_run"
+"""The parameter of a query by which a write is only checked."""
 
 
 def router(api: ConfigApi) -> APIRouter:
@@ -44,21 +48,33 @@ def router(api: ConfigApi) -> APIRouter:
     return routes
 
 
+def _dry_run(request: Request) -> bool:
+    given = request.query_params.get(DRY_RUN, "false")
+    if given not in ("true", "false"):
+        message = f"{DRY_RUN}={given[:100]!r}: it is true or false."
+        raise InferenceError("INVALID_INPUT", message, param=DRY_RUN, details={"error": "invalid_dry_run"})
+    return given == "true"
+
+
 async def _body(api: ConfigApi, request: Request) -> bytes:
     _allow(api, request)
     return await read_bounded(request, api.gate, api.body_threads)
 
 
 def _allow(api: ConfigApi, request: Request) -> None:
-    """Refuse a write before its body is read."""
-    api.tokens.check(request.headers, "write")
-    if api.publisher is not None:
+    """Refuse a write before its body is read; a dry run is for everybody who may see what it would change."""
+    dry_run = _dry_run(request)
+    api.tokens.check(request.headers, "export" if dry_run else "write")
+    if api.publisher is not None and not dry_run:
         api.publisher.check()
     api.service.check_ready()
 
 
-async def _written(api: ConfigApi, request: Request, write: Callable[[str | None], Answer]) -> Response:
+async def _written(api: ConfigApi, request: Request, write: Callable[..., Answer]) -> Response:
     """Write, and count what came of it. A client that goes away leaves the write as it is: whole, or not at all."""
+    if _dry_run(request):
+        answer = await to_thread.run_sync(partial(write, dry_run=True), limiter=api.readers)
+        return Response(orjson.dumps({**answer.body, DRY_RUN: True}), answer.status, media_type=JSON_TYPE)
     result = "failed"
     try:
         key = idempotency_key(request)

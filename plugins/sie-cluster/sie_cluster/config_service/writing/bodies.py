@@ -101,7 +101,8 @@ def check_fields(content: Mapping[str, Any], *, whole: bool) -> None:
         found = error.errors(include_url=False)
         for each, line in zip(found, describe_problems(error), strict=True):
             if whole or each["loc"] or each["type"] != "config":
-                problems.append((".".join(map(str, each["loc"])), line))
+                key = [each["ctx"]["key"]] if each["type"] == "unknown_key" else []
+                problems.append((".".join(map(str, [*each["loc"], *key])), line))
     if problems:
         raise validation_error(problems)
 

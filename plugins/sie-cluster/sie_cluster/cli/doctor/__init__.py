@@ -1,0 +1,3 @@
+"""The command `sie doctor`."""
+
+from sie_cluster.cli.doctor.commands import command as command
