@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.messages.frames import FrameError
 from sie_cluster.messages.requests import pack_item, pack_shared
 from sie_cluster.messages.work import encode_work
@@ -16,6 +15,7 @@ from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.offers import FRAME_BYTES
 from sie_cluster.sidecar.held import Slice
 from sie_cluster.sidecar.queue.large_slices import LargeSlices
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import InferenceRequest, Item, QueueError
 from tests.cluster.sidecar.slices import slice_of
