@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from math import ceil
 
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.fleet.pools.assignments import Assignments
@@ -13,7 +13,7 @@ from sie_cluster.messages.frames import FrameError, NewerFrame
 from sie_cluster.messages.health import WorkerReport
 from sie_cluster.messages.work import WorkHead
 from sie_cluster.queue.payloads.store import PayloadStore
-from sie_cluster.queue.subjects import cancel_subject, gateways_subject, is_inbox
+from sie_cluster.queue.subjects import ANY_PROFILE, cancel_subject, gateways_subject, is_inbox
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.adapter.configs import ConfigFeed
 from sie_cluster.sidecar.adapter.link import Link
@@ -24,7 +24,7 @@ from sie_cluster.sidecar.queue.gateways import Gateways, inbox_of
 from sie_cluster.sidecar.queue.heartbeat import Heartbeat
 from sie_cluster.sidecar.queue.placing import Placing
 from sie_cluster.sidecar.queue.pulling import Pulls
-from sie_cluster.sidecar.reporting import full_report, own_report
+from sie_cluster.sidecar.reporting import gpus, models_of
 from sie_cluster.sidecar.slices import Slices
 from sie_core.contracts import Delivery, Message, Pull, QueueTransport
 
@@ -57,14 +57,13 @@ class Sidecar:
         store: PayloadStore | None = None,
         on_lack: Callable[[], None] = lambda: None,
     ) -> None:
-        self._transport, self._settings, self._metrics = transport, settings, metrics
+        self._transport, self._settings, self._worker, self._metrics = transport, settings, worker, metrics
         self._cancelled = Recent()
         """The replies of cancelled requests: their slices may come later than the broadcast."""
         self._open = True
         self._inbox = ""
         self._gateways = Gateways(transport, settings, self._fell_silent)
         self.assignments = Assignments(transport, settings, worker, lambda: self._moved())
-        self._own = own_report(settings, worker)
         self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
         self._on_lack = on_lack
         self.slices = Slices(transport, settings, metrics, self, store)
@@ -104,12 +103,32 @@ class Sidecar:
 
     def report(self) -> WorkerReport:
         """Say of this worker what its heartbeats tell."""
-        link, up = self.link, self.link.up and self._open
-        own = replace(self._own, resource_pool=self.assignments.pool)
-        return full_report(
-            own, self._settings, link.vitals, link.configs, self.slices.load, self._pulls.pulled, self._placing.behind,
-            up=up, draining=not self._open, held=len(self.slices), batches=self.slices.dispatch.batches_ahead,
-        )  # fmt: skip
+        settings, vitals, slices = self._settings, self.link.vitals, self.slices
+        gpu_type, gpu_count = gpus(settings, vitals.gpu_type)
+        return WorkerReport(
+            self._worker,
+            settings.pool,
+            settings.bundle,
+            resource_pool=self.assignments.pool,
+            profile=settings.own_profile or ANY_PROFILE,
+            gpu_type=gpu_type,
+            gpu_count=gpu_count,
+            up=self.link.up and self._open,
+            draining=not self._open,
+            saturated=slices.load.saturated,
+            held=len(slices),
+            queued_cost=slices.load.cost,
+            batches=ceil(slices.dispatch.batches_ahead),
+            models=models_of(vitals, slices.load),
+            memory_used_bytes=vitals.memory_used_bytes,
+            memory_total_bytes=vitals.memory_total_bytes,
+            pulled=self._pulls.pulled,
+            behind=self._placing.behind,
+            config_hash=self.link.configs.hash,
+            config_epoch=self.link.configs.epoch,
+            url=vitals.url,
+            beat_s=settings.health_publish_interval_ms / 1000,
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -259,7 +278,7 @@ class Sidecar:
 
     def adapter_configured(self) -> None:
         """Send what waited for these configs."""
-        self.slices.forwarding.awaiting.reached(self.link.configs.epoch)
+        self.slices.configured()
         self._heartbeat.soon()
 
     def _cancel(self, message: Message) -> None:
