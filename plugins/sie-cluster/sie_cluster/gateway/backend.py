@@ -116,7 +116,7 @@ class QueueBackend:
 
     def config_sources(self) -> Mapping[str, str]:
         """By model, `api` or `filesystem`."""
-        return self._follower.sources if self._follower else {}
+        return self._follower.state.sources if self._follower else {}
 
     def config_workers(self) -> Sequence[WorkerReport]:
         """List the workers that were heard of lately, with what they have of the configs."""
@@ -192,7 +192,7 @@ class QueueBackend:
     def health(self) -> Health:
         """Say what is wrong. A gateway is ready once it has a catalog: with the broker away it answers by type."""
         known = self._router.known
-        followed = self._follower and self._follower.note
+        followed = self._follower and self._follower.state.note
         notes = [self._dispatcher.problem, self._dispatcher.note, self._note, followed, known and known.catalog.note]
         if self._dispatcher.problem is None and not any(worker.report.up for worker in self._workers):
             notes.append("no worker takes work")
