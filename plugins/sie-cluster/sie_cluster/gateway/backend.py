@@ -17,8 +17,6 @@ from sie_cluster.fleet.health.workers import Workers, comes_up
 from sie_cluster.fleet.pools.changes import not_found
 from sie_cluster.gateway.capacity.admission import Admission
 from sie_cluster.gateway.capacity.provisioning import Provisioning
-from sie_cluster.gateway.facts.facts import facts_of, with_facts
-from sie_cluster.gateway.facts.keeping import KnownFacts
 from sie_cluster.gateway.flights.dispatcher import Dispatcher
 from sie_cluster.gateway.flights.flight import MOST_QUEUED, Flight
 from sie_cluster.gateway.flights.slicing import Packed, pack_items
@@ -89,8 +87,6 @@ class QueueBackend:
         self._router, self._follower, self._pools, self._dialled = router, follower, pools, dialled
         self.provisioning = Provisioning(lambda: dispatcher.connected_at)
         self.admission = Admission(places)
-        self.known_facts = KnownFacts(workers, lambda: router.known)
-        """What workers found out about models; its owner has it `run`."""
         self._note: str | None = None
 
     @property
@@ -231,8 +227,6 @@ class QueueBackend:
         info = self._workers.model(resolved.id)
         if info is None:
             info = describe(resolved, None, self._plugins.postprocessors, available=resolved.config.weightless)
-        facts = self.known_facts.facts(resolved.config, resolved.id) if facts_of(info) is None else None
-        info = info if facts is None else with_facts(info, facts)
         route = self._router.registry.routes.get(resolved.id)
         if self._follower is None or route is None:
             return info

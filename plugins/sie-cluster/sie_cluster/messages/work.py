@@ -152,6 +152,7 @@ _READERS: Mapping[type, TypeAdapter[Any]] = {
 _DEFAULTS: Mapping[type, tuple[Any, ...]] = {
     kind: tuple(map(kind._field_defaults.get, kind._fields, repeat(object()))) for kind in (WorkHead, ResultHead)
 }
+"""Of a head's fields, in their order; what has none equals no value."""
 _NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (Timing, Usage)}
 _VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 

@@ -157,8 +157,6 @@ ALL_MODELS = "sie.config.models._all"
 
 JOURNAL = "sie-config"
 """The journal of the config service: the last write of each model, and the epoch as its number."""
-FACTS = "sie-facts"
-"""The key-value store of what workers found out about models."""
 POOLS = "sie-pools"
 """The key-value store of resource pools, and of which worker is whose."""
 

@@ -11,7 +11,6 @@ from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.fleet.pools.assignments import Assignments
 from sie_cluster.messages.frames import FrameError, NewerFrame
 from sie_cluster.messages.health import WorkerReport
-from sie_cluster.messages.work import WorkHead
 from sie_cluster.queue.payloads.store import PayloadStore
 from sie_cluster.queue.subjects import ANY_PROFILE, cancel_subject, gateways_subject, is_inbox
 from sie_cluster.settings import ClusterSettings
@@ -182,7 +181,7 @@ class Sidecar:
 
     def is_wanted(self, reply: str) -> bool:
         """Whether somebody may wait for the result that a reply takes."""
-        return reply not in self._cancelled and not self._gateways.is_silent(reply)
+        return self._unwanted(reply) is None
 
     def lacks_config(self) -> None:
         """Have the config service asked: work came for a config that the adapter process does not have yet."""
@@ -251,18 +250,18 @@ class Sidecar:
             self._metrics.ended("handed_back")
             delivery.nak()  # its pull is being closed
             return
-        if (why := self._unwanted(head)) is not None:
+        if (why := self._unwanted(head.reply)) is not None:
             self.slices.refuse(delivery, pull, why)
             return
         if head.model not in self.link.vitals.models:
             self._heartbeat.soon()  # it will be loaded here
         self.slices.take(head, delivery, pull)
 
-    def _unwanted(self, head: WorkHead) -> str | None:
-        """Say why nobody waits for a slice, where that is so."""
-        if head.reply in self._cancelled:
+    def _unwanted(self, reply: str) -> str | None:
+        """Say why nobody waits for a result, where that is so."""
+        if reply in self._cancelled:
             return "cancelled"
-        return "gateway_lost" if self._gateways.is_silent(head.reply) else None
+        return "gateway_lost" if self._gateways.is_silent(reply) else None
 
     def adapter_answered(self, number: int, frame: bytes) -> None:
         """Take the result of a slice."""
