@@ -136,7 +136,7 @@ class QueueBackend:
         arrived = time.monotonic()
         await self._have_worker(to, request.load_wait, request.deadline)
         packed = Packed(
-            to.model.id,
+            to,
             request.operation,
             request.request_id,
             pack_shared(request),
@@ -144,14 +144,8 @@ class QueueBackend:
             b"" if request.query is None else (await pack_items([request.query]))[0],
             request.client,
             request.priority,
-            to.pool,
-            to.subject,
-            to.config_epoch,
-            lora,
-            to.resource_pool,
-            to.profile,
         )
-        flight = await self._carry(packed, to, request.deadline)
+        flight = await self._carry(packed, request.deadline)
         return _reply(flight, 1000 * (time.monotonic() - arrived))
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
@@ -243,17 +237,17 @@ class QueueBackend:
         if not self.provisioning.lanes.is_served(to.lane) and self._dispatcher.problem is None:
             await self.provisioning.wait(to.lane, wait, self._left_s(deadline))
 
-    async def _carry(self, packed: Packed, to: Destination, deadline: float | None) -> Flight:
+    async def _carry(self, packed: Packed, deadline: float | None) -> Flight:
         left_s, slices = self._left_s(deadline), -(-len(packed.items) // MOST_ITEMS)
         queued = min(slices, MOST_QUEUED)
         cost = size_of(packed.items) * queued / slices
-        ticket, answered = self.admission.enter(to.lane, to.subject, cost, left_s), False
+        ticket, answered = self.admission.enter(packed.to.lane, packed.to.subject, cost, left_s), False
         try:
             flight = await self._dispatcher.carry(packed, left_s, _trace())
             answered = True
         except InferenceError as error:
             if error.code == "QUEUE_FULL":  # the broker's stream is full, or a worker's queue
-                self.admission.refused[to.lane.labels] += 1
+                self.admission.refused[packed.to.lane.labels] += 1
             raise
         finally:
             self.admission.leave(ticket, answered=answered)
@@ -272,17 +266,8 @@ class QueueBackend:
         to = self._router.route(request.model)
         await self._have_worker(to, request.load_wait, request.deadline)
         told = pack({**shared, "load_wait": load_wait_row(request.load_wait)})
-        packed = Packed(
-            to.model.id,
-            operation,
-            request.request_id,
-            told,
-            [pack(value) for value in values],
-            pool=to.pool,
-            subject=to.subject,
-            config_epoch=to.config_epoch,
-        )
-        flight = await self._carry(packed, to, request.deadline)
+        packed = Packed(to, operation, request.request_id, told, [pack(value) for value in values])
+        flight = await self._carry(packed, request.deadline)
         return _items(flight)
 
 
