@@ -9,11 +9,11 @@ import pytest
 from pydantic import SecretStr
 from sie_cluster.gateway.flights.dispatcher import UNSTORED_S, Dispatcher
 from sie_cluster.gateway.metrics import GatewayMetrics
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.queue import broker
 from sie_cluster.queue.broker import declare_queues, ensure_queue, transport_maker
 from sie_cluster.queue.subjects import work_queue
 from sie_cluster.settings import ClusterSettings
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import PluginError, QueueError, QueueFailure, QueueSettings, QueueTransport
 from sie_core.defaults import BUILTINS

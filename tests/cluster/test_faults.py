@@ -17,13 +17,13 @@ from typing import cast
 import httpx
 import pytest
 from sie_cluster.gateway.flights import dispatcher, telling
-from sie_cluster.in_process_queue import InProcessTransport
 from sie_cluster.ipc.framing import FrameStream, Kind
 from sie_cluster.ipc.listening import listen_on
 from sie_cluster.messages.requests import pack_item, pack_shared
 from sie_cluster.messages.work import WorkHead, encode_work
 from sie_cluster.queue.dead_letters import DeadLetter, read_dead
 from sie_cluster.queue.subjects import cancel_subject, needed_subject, work_subject
+from sie_fake.broker.queue import InProcessTransport
 
 from sie_core.contracts import InferenceRequest, Item, Message, Work
 from sie_core.serving.listening import ListenError

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from sie_cluster.gateway.flights.flight import MOST_ATTEMPTS, MOST_QUEUED, Flight, Part
 from sie_cluster.gateway.flights.slicing import Packed, cut
+from sie_cluster.gateway.routing import Destination
 from sie_cluster.messages.errors import WORKER_LOST
 from sie_cluster.messages.work import MOST_ITEMS, ResultHead
 
-from sie_core.contracts import InferenceError
+from sie_core.contracts import InferenceError, ResolvedModel
 
+TO = Destination(cast("ResolvedModel", SimpleNamespace(id="m")), "", "", None, "", "default", "any")
 SIZE = 10
 """Bytes of a result."""
 
@@ -55,7 +59,7 @@ class AtOnce:
 
 async def test_answers_that_come_while_slices_are_sent_leave_none_unsent() -> None:
     publisher, slices = AtOnce(), 3 * MOST_QUEUED
-    packed = Packed("m", "encode", "r", b"", [b"x"] * (slices * MOST_ITEMS))
+    packed = Packed(TO, "encode", "r", b"", [b"x"] * (slices * MOST_ITEMS))
     flight = Flight(packed, "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
     async with asyncio.timeout(30):
         await flight.run()
@@ -85,7 +89,7 @@ class Lossy:
 
 async def test_two_workers_that_end_at_the_same_attempt_are_two() -> None:
     publisher = Lossy()
-    flight = Flight(Packed("m", "encode", "r", b"", [b"x"]), "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
+    flight = Flight(Packed(TO, "encode", "r", b"", [b"x"]), "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
     with pytest.raises(InferenceError, match="so did the next one"):
         async with asyncio.timeout(30):
             await flight.run()
@@ -112,7 +116,7 @@ class Changing(AtOnce):
 
 async def test_a_request_is_computed_by_one_config_though_it_changes_meanwhile() -> None:
     publisher = Changing()
-    packed = Packed("m", "encode", "r", b"", [b"x"] * (3 * MOST_ITEMS))
+    packed = Packed(TO, "encode", "r", b"", [b"x"] * (3 * MOST_ITEMS))
     flight = Flight(packed, "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
     async with asyncio.timeout(30):
         await flight.run()
@@ -123,7 +127,7 @@ async def test_a_request_is_computed_by_one_config_though_it_changes_meanwhile()
 
 async def test_a_config_that_changes_for_ever_fails_the_request_by_type() -> None:
     publisher = Changing(for_ever=True)
-    packed = Packed("m", "encode", "r", b"", [b"x"] * (2 * MOST_ITEMS))
+    packed = Packed(TO, "encode", "r", b"", [b"x"] * (2 * MOST_ITEMS))
     flight = Flight(packed, "_INBOX.a.1", 60.0, 1 << 20, None, publisher)
     with pytest.raises(InferenceError, match="met another config of its model") as failed:
         async with asyncio.timeout(30):

@@ -10,7 +10,6 @@ from sie_cluster.gateway.run import BODIES_PART
 from sie_cluster.programs.memory import GATEWAY_BYTES, SIDECAR_BYTES, gateway_bytes, sidecar_bytes, with_memory
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar import slices
-from sie_cluster.sidecar.adapter import forwarding
 
 from sie_core.contracts import Device, DeviceMemory
 from sie_core.plugins import PluginSet
@@ -49,4 +48,4 @@ def test_what_is_set_counts_and_without_a_probe_the_most_does() -> None:
 
 def test_the_parts_are_no_more_than_the_whole() -> None:
     assert BODIES_PART + dispatcher.OFFERED_PART + arriving.FETCHED_PART + arriving.RESULTS_PART == 1
-    assert slices.OFFERED_PART + forwarding.FETCHED_PART <= 1
+    assert slices.OFFERED_PART + slices.FETCHED_PART <= 1

@@ -144,7 +144,7 @@ def test_a_large_result_is_split_by_the_sizes_it_tells_and_wrong_ones_are_refuse
     first, second = told.sizes
     for sizes in ([], [first], [first - 1, second], [first + second, 0], [first, second, 1], [first, -second],
                   [first, float(second)], [first + second + 1, -1]):  # fmt: skip
-        with pytest.raises(FrameError, match="the sizes of 2 items"):
+        with pytest.raises(FrameError, match="sizes"):
             decode_result(frames.encode(head | {"sizes": sizes}, (section,)))
     with pytest.raises(FrameError, match="the sizes of 2 items"):
         decode_result(frames.encode(head, (b"\x93" + bytes(section[1:]),)))
@@ -186,14 +186,14 @@ def broken() -> list[tuple[str, bytes]]:
         ("lengths say", good[:-1]),
         ("lengths say", good + b"\x00"),
         ("is beyond", good[:5] + b"\xff\xff\xff\xff" + good[9:]),
-        ("lacks", frames.encode({}, (b"", b"", b""))),
-        ("'slice' of the head is a str", changed(slice="0")),
-        ("'attempt' of the head is a bool", changed(attempt=True)),
-        ("0 items", changed(items=0)),
-        ("33 items", changed(items=33)),
+        ("'request_id': Field required", frames.encode({}, (b"", b"", b""))),
+        ("'slice': Input should be a valid integer", changed(slice="0")),
+        ("'attempt': Input should be a valid integer", changed(attempt=True)),
+        ("'items': Input should be greater", changed(items=0)),
+        ("'items': Input should be less", changed(items=33)),
         ("contradict", changed(slice=7)),
-        ("contradict", changed(first=-1)),
-        ("no operation", changed(operation="delete")),
+        ("'first': Input should be greater", changed(first=-1)),
+        ("operation", changed(operation="delete")),
         ("3 items are announced, and 2", changed(items=3)),
         ("3 sections", frames.encode(frames.read_head(good), (b"\x80",))),
         ("bytes are left", frames.encode(frames.read_head(good), (b"\x80", b"", b"\x92\x80\x80\x80"))),

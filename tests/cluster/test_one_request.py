@@ -8,7 +8,7 @@ import httpx
 import pytest
 from sie_cluster.queue.payloads.store import PayloadStore
 from sie_cluster.sidecar import held, slices
-from sie_cluster.sidecar.adapter.forwarding import MOST_FETCHES
+from sie_cluster.sidecar.slices import MOST_FETCHES
 from sie_sdk import wire
 
 from sie_core.contracts import QueueError

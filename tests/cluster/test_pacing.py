@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.ipc import framing
 from sie_cluster.ipc.framing import FrameStream, Kind
 from sie_cluster.queue.payloads import fetching, store
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.store import PayloadStore
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.concurrency.pacing import BYTES_S, GIVES_WAY_S, LARGE_BYTES, LATE_S, Pacing
 from sie_core.folder_store import FolderStore

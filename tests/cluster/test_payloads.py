@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.messages.frames import FrameError, encode
 from sie_cluster.queue.payloads import holding
 from sie_cluster.queue.payloads.fetching import TRIES, WINDOW, Fetcher
@@ -19,6 +18,7 @@ from sie_cluster.queue.payloads.offers import FRAME_BYTES, Offer
 from sie_cluster.queue.payloads.room import Room
 from sie_cluster.queue.payloads.store import PayloadStore, open_payload_store
 from sie_cluster.settings import ClusterSettings
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import Message, PluginError, QueueError, QueueTransport
 from sie_core.folder_store import FolderStore

@@ -38,16 +38,15 @@ NOBODYS = (f"{API}STREAM.PURGE.{QUEUE}", f"{API}STREAM.DELETE.{QUEUE}", f"{API}C
 EVERYBODYS = (">", "*.>", "_INBOX.>", "_INBOX.*.*.>", "sie.>", "$JS.>")
 JOURNAL = (*(f"{API}STREAM.{verb}.sie-config" for verb in ("CREATE", "UPDATE", "INFO")),
            f"{API}DIRECT.GET.sie-config", "sie-config.x")  # fmt: skip
-FACTS = (*(f"{API}STREAM.{verb}.KV_sie-facts" for verb in ("CREATE", "INFO", "MSG.GET")), "$KV.sie-facts.x")
 NO_STORES = (f"{API}STREAM.DELETE.sie-config", f"{API}STREAM.PURGE.sie-config", "$KV.other.x")
-STORES = ("sie-facts", "sie-pools")
+STORES = ("sie-pools",)
 GROWN = tuple(f"{API}STREAM.UPDATE.KV_{store}" for store in STORES)
 POOLS = (*(f"{API}STREAM.{verb}.KV_sie-pools" for verb in ("INFO", "MSG.GET")),)
 POOLS_KEPT = (f"{API}STREAM.CREATE.KV_sie-pools", "$KV.sie-pools.pools")
 DELTAS = ("sie.config.models.default", "sie.config.models._all")
 MAY = {
     "gateway.one": (
-        (*GATEWAYS_OWN, *FACTS, *POOLS, *POOLS_KEPT),
+        (*GATEWAYS_OWN, *POOLS, *POOLS_KEPT),
         ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>", "sie.kv.sie-pools.>"),
     ),
     "worker.w1": (
@@ -73,12 +72,12 @@ MAY_NOT = {
         (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.gateway.two.x", "_INBOX.worker.>", "sie.work.>"),
     ),
     "worker.w1": (
-        (*FOREIGN_TO_WORKERS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *JOURNAL, *FACTS, *POOLS_KEPT, *GROWN, *NO_STORES,
+        (*FOREIGN_TO_WORKERS, *NOBODYS, *CONFIGS_OWN, *DELTAS, *JOURNAL, *POOLS_KEPT, *GROWN, *NO_STORES,
          "sie.health.w2",
          "_INBOX.worker.w2.x",
          f"$JS.ACK.{OTHER}.c.1.1.1.1.0",
          f"{API}CONSUMER.MSG.NEXT.{OTHER}.c", f"{API}CONSUMER.CREATE.{OTHER}.c.x"),
-        (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.cancel.gpu", "sie.work.>", "sie.kv.sie-facts.x"),
+        (*EVERYBODYS, "_INBOX.gateway.>", "_INBOX.worker.w2.x", "sie.cancel.gpu", "sie.work.>", "sie.kv.other.x"),
     ),
     "config": (
         (*GATEWAYS_OWN, *WORKERS_OWN, *NOBODYS, *NO_STORES, "sie.health.w1", "_INBOX.gateway.one.x"),

@@ -7,10 +7,10 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.store import PayloadStore
+from sie_fake.broker.queue import in_process_transports
 from sie_objectstore.store import BucketStore
 
 from sie_core.contracts import QueueError, QueueTransport

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from sie_cluster.in_process_queue import in_process_transports
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.testing.queue_checks import QUEUE_CHECKS, Connect
 

@@ -1,10 +1,9 @@
-"""The plugin `cluster`: the settings of its programs, and the queue inside one process."""
+"""The plugin `cluster`: the settings of its programs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sie_core.contracts import QueueTransportFactory
 from sie_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -19,11 +18,3 @@ def sie_settings_models() -> list[type[ClusterSettings]]:
     from sie_cluster.settings import ClusterSettings
 
     return [ClusterSettings]
-
-
-@hookimpl
-def sie_queue_transports() -> list[QueueTransportFactory]:
-    """Register the transport of `memory://` URLs."""
-    from sie_cluster.in_process_queue import in_process_transports
-
-    return in_process_transports()

@@ -1,10 +1,10 @@
-"""The plugin `fake`: its family, its models and its emulated device."""
+"""The plugin `fake`: its family, its models, its emulated device, and the queue inside one process."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sie_core.contracts import Claim, ModelCard, ModelFamily
+from sie_core.contracts import Claim, ModelCard, ModelFamily, QueueTransportFactory
 from sie_core.hookspecs import hookimpl
 from sie_fake.device import FakeProbe
 from sie_fake.options import OPTIONS
@@ -33,3 +33,11 @@ def sie_model_folders() -> list[Path]:
 def sie_device_probes() -> list[FakeProbe]:
     """Register the emulated accelerator, which only `SIE_DEVICE=fake` chooses."""
     return [FakeProbe()]
+
+
+@hookimpl
+def sie_queue_transports() -> list[QueueTransportFactory]:
+    """Register the transport of `memory://` URLs."""
+    from sie_fake.broker.queue import in_process_transports
+
+    return in_process_transports()

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from sie_cluster.messages import configs as messages
 from sie_cluster.messages.configs import config_pieces, read_config_piece
 from sie_cluster.settings import ClusterSettings
-from sie_cluster.sidecar.adapter import awaiting_config
+from sie_cluster.sidecar import slices
 from sie_cluster.sidecar.run import run_sidecar
 from sie_cluster.worker.run import work
 
@@ -87,7 +87,7 @@ async def test_a_new_model_is_served_a_changed_one_as_it_says_and_a_removed_one_
 async def test_work_for_a_config_that_has_not_come_waits_for_it_and_other_work_does_not(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaiting_config, "WAIT_S", BOUND_S)
+    monkeypatch.setattr(slices, "CONFIG_S", BOUND_S)
     tell(cluster, A, B, epoch=2, worker=False)
     waiting = asyncio.create_task(dims(cluster, "b"))
     await cluster.until(lambda: cluster.sidecar.in_flight == 1)
@@ -100,7 +100,7 @@ async def test_work_for_a_config_that_has_not_come_waits_for_it_and_other_work_d
 async def test_a_worker_that_never_gets_a_config_gives_its_work_back_and_the_deadline_answers(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaiting_config, "WAIT_S", 0.05)
+    monkeypatch.setattr(slices, "CONFIG_S", 0.05)
     tell(cluster, A, B, epoch=2, worker=False)
     assert await dims(cluster, "b", **{"X-SIE-Timeout-Ms": "500"}) == "DEADLINE_EXCEEDED"
     assert cluster.ended("handed_back") > 1

@@ -11,10 +11,10 @@ from sie_bundle.bundles.placement import BundleView
 from sie_bundle.bundles.registry import Registry, make_registry, registry_of_one_bundle
 from sie_cluster.gateway.capacity.profiles import Profiles
 from sie_cluster.gateway.routing import Router
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.queue.subjects import needed_subject, waiting_subject, work_queue, work_subject
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.queue.pulling import Pulls
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog

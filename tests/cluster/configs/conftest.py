@@ -36,7 +36,7 @@ class Following:
 
     @property
     def epoch(self) -> int | None:
-        registry = self.follower.registry
+        registry = self.follower.state.registry
         return None if registry is None else registry.catalog.config_epoch
 
     def count(self, what: str, outcome: str) -> int:

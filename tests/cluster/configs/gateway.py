@@ -54,7 +54,7 @@ class Gateway:
         """Wait until it serves the configs of an epoch."""
 
         def known() -> bool:
-            registry = self.follower.registry
+            registry = self.follower.state.registry
             return registry is not None and registry.catalog.config_epoch == epoch
 
         await self.until(known)

@@ -14,9 +14,9 @@ DOWN = "http://127.0.0.1:9"
 async def test_who_starts_while_the_service_is_away_has_no_configs_and_tells_why() -> None:
     settings = settings_of(DOWN)
     async with connected(settings) as transport, following(settings, transport) as one:
-        await one.until(lambda: "cannot be reached" in (one.follower.ready_problem or ""))
-        assert one.follower.registry is None
-        assert one.follower.note == one.follower.ready_problem
+        await one.until(lambda: "cannot be reached" in (one.follower.state.ready_problem or ""))
+        assert one.follower.state.registry is None
+        assert one.follower.state.note == one.follower.state.ready_problem
 
 
 async def test_the_service_that_comes_back_is_followed_with_an_older_store_too(service: SmallService) -> None:
@@ -27,7 +27,7 @@ async def test_the_service_that_comes_back_is_followed_with_an_older_store_too(s
             service.texts, service.epoch = {"org/older": text_of("org/older")}, 2
             await one.until(lambda: one.epoch == 2)
             assert list(one.told[-1].routes) == ["org/older"]
-            assert one.follower.note is None
+            assert one.follower.state.note is None
 
 
 async def test_what_is_known_is_served_while_the_service_is_away(service: SmallService) -> None:
@@ -37,7 +37,7 @@ async def test_what_is_known_is_served_while_the_service_is_away(service: SmallS
     async with connected(settings) as transport, following(settings, transport) as one:
         with service.serving():
             await one.until(lambda: one.epoch == 5)
-        await one.until(lambda: "is not followed" in (one.follower.note or ""))
+        await one.until(lambda: "is not followed" in (one.follower.state.note or ""))
         await service.tell(transport, "org/new", text_of("org/new"))
         await one.until(lambda: one.epoch == 6)
 
@@ -65,7 +65,7 @@ async def test_a_read_token_that_is_refused_is_named() -> None:
     service.answers = {"/v1/configs/epoch": (403, b"{}", {})}
     with service.serving() as url:
         async with following(settings_of(url)) as one:
-            await one.until(lambda: "SIE_CONFIG_READ_TOKEN" in (one.follower.ready_problem or ""))
+            await one.until(lambda: "SIE_CONFIG_READ_TOKEN" in (one.follower.state.ready_problem or ""))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def test_an_export_that_cannot_be_read_changes_nothing_and_is_told(
         await one.until(lambda: one.epoch == 5)
         service.answers["/v1/configs/export"] = (200, export, {})
         service.change("org/new", text_of("org/new"))
-        await one.until(lambda: "export" in (one.follower.note or ""))
+        await one.until(lambda: "export" in (one.follower.state.note or ""))
         assert one.epoch == 5
         del service.answers["/v1/configs/export"]
         await one.until(lambda: one.epoch == 6)

@@ -16,13 +16,13 @@ from tests.cluster.configs.service import SmallService
 async def test_it_boots_from_the_export_with_the_broker_away(service: SmallService, url: str) -> None:
     async with following(settings_of(url)) as one:
         await one.until(lambda: one.epoch == 5)
-        registry = one.follower.registry
+        registry = one.follower.state.registry
         assert registry is not None
         assert registry.config_hashes == service.registry.config_hashes
         assert registry.resolve("other/b").bundle == "other"
         assert registry.resolve("org/a").compatible == ("default", "other")
-        assert (one.follower.ready_problem, one.follower.note) == (None, None)
-        assert one.follower.sources == {"org/a": "api", "other/b": "api"}
+        assert (one.follower.state.ready_problem, one.follower.state.note) == (None, None)
+        assert one.follower.state.sources == {"org/a": "api", "other/b": "api"}
 
 
 async def test_changes_are_followed_by_their_deltas_alone(service: SmallService, url: str) -> None:

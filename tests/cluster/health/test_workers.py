@@ -20,7 +20,7 @@ from sie_core.contracts import Message
 
 MODELS = {"org/a": ModelReport("loaded", 1 << 30, 2.5, ("x", "y"), 77), "org/b": ModelReport("failed")}
 REPORT = WorkerReport(
-    "w1", "_default", "default", "team", "l4-spot", "l4", 2, up=True, held=3, queued_cost=77, cost_per_s=1e6,
+    "w1", "_default", "default", "team", "l4-spot", "l4", 2, up=True, held=3, queued_cost=77,
     models=MODELS, memory_used_bytes=5, memory_total_bytes=9, pulled=frozenset({"sie.work.x"}), config_hash="h",
     config_epoch=4, url="http://127.0.0.1:1", beat_s=2.0,
 )  # fmt: skip

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.gateway.pools.keeping import PoolKeeper
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.messages.health import WorkerReport, encode_beat
 from sie_cluster.queue.subjects import health_subject
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import QueueTransport
 

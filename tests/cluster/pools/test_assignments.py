@@ -12,9 +12,9 @@ from sie_cluster.fleet.pools.assignments import Assignments
 from sie_cluster.fleet.pools.changes import create, settle
 from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools, encode_pools, lease_key
 from sie_cluster.fleet.pools.pools import Pools
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.queue.subjects import POOLS
 from sie_cluster.settings import ClusterSettings
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import PoolSpec, PoolWorker, QueueError
 from tests.sdk.scripted import scripted_server

@@ -14,8 +14,8 @@ from sie_cluster.fleet.pools.changes import delete
 from sie_cluster.fleet.pools.document import KEY, decode_pools
 from sie_cluster.fleet.pools.pools import Pools
 from sie_cluster.gateway.pools.keeping import ENDED_S, LOST_S, PoolKeeper
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.queue.subjects import POOLS
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import InferenceError, PoolSpec
 from tests.cluster.pools.fleet import fleet

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from sie_cluster.settings import ClusterSettings
+from sie_cluster.sidecar.load import most_cost
 from sie_cluster.sidecar.queue import credit as credits_
 from sie_cluster.sidecar.queue.credit import FIRST, RECENT, STEP, Credit, Quantum, credit_of_pull
-from sie_cluster.sidecar.reporting import most_cost
 
 SETTINGS = ClusterSettings(max_concurrent_batches=2, batcher_max_batch_requests=4)
 

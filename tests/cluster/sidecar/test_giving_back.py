@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.held import pause_s
 from sie_cluster.sidecar.metrics import SidecarMetrics
 from sie_cluster.sidecar.slices import Slices
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.settings import load_settings
 from tests.cluster.sidecar.slices import slice_of

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
-from sie_cluster.in_process_queue import in_process_transports
-from sie_cluster.messages.frames import FrameError
 from sie_cluster.messages.requests import pack_item, pack_shared
 from sie_cluster.messages.work import encode_work
 from sie_cluster.queue.payloads.fetching import Fetcher
@@ -16,6 +14,7 @@ from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.offers import FRAME_BYTES
 from sie_cluster.sidecar.held import Slice
 from sie_cluster.sidecar.queue.large_slices import LargeSlices
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import InferenceRequest, Item, QueueError
 from tests.cluster.sidecar.slices import slice_of
@@ -30,20 +29,6 @@ class Ends:
 
     holder: Holder
     fetcher: Fetcher
-    came: asyncio.Queue[Slice] = field(default_factory=asyncio.Queue)
-    failed: asyncio.Queue[tuple[Slice, QueueError | FrameError]] = field(default_factory=asyncio.Queue)
-
-    def slices(self, most_bytes: int = 1 << 30) -> LargeSlices:
-        return LargeSlices(self.fetcher, self, most_bytes)
-
-    def is_inbox(self, subject: str) -> bool:
-        return True
-
-    def fetched(self, held: Slice) -> None:
-        self.came.put_nowait(held)
-
-    def not_fetched(self, held: Slice, problem: QueueError | FrameError) -> None:
-        self.failed.put_nowait((held, problem))
 
     async def held(self, number: int) -> Slice:
         text = Item(text="a" * FRAME_BYTES)
@@ -51,6 +36,10 @@ class Ends:
         shared = pack_shared(InferenceRequest("m", "encode", [text], request_id="r"))
         offer = await self.holder.offer(encode_work(plain, shared, [pack_item(text)]))
         return slice_of(number, offer=offer.to_map())
+
+
+def fetching(slices: LargeSlices, held: Slice) -> asyncio.Task[bytes]:
+    return asyncio.create_task(slices.fetch(held, lambda subject: True))
 
 
 @pytest.fixture
@@ -65,30 +54,27 @@ async def ends() -> AsyncIterator[Ends]:
 
 
 async def test_a_slice_counts_until_the_adapter_process_has_it(ends: Ends) -> None:
-    slices, (first, second) = ends.slices(FRAME_BYTES + 1000), [await ends.held(number) for number in (1, 2)]
-    for each in (first, second):
-        slices.fetch(each)
+    slices = LargeSlices(ends.fetcher, FRAME_BYTES + 1000)
+    first, second = [await ends.held(number) for number in (1, 2)]
+    coming, waiting = fetching(slices, first), fetching(slices, second)
     async with asyncio.timeout(BOUND_S):
-        assert await ends.came.get() is first
-        assert (ends.came.qsize(), slices.held_bytes) == (0, first.head.offer and first.head.offer["bytes"])
+        await coming
+        assert (waiting.done(), slices.held_bytes) == (False, first.head.offer and first.head.offer["bytes"])
         slices.leave(first)
-        assert await ends.came.get() is second
+        await waiting
     slices.leave(second)
     assert slices.held_bytes == 0
 
 
 async def test_nothing_is_fetched_for_who_has_left(ends: Ends) -> None:
     """Its gateway may be gone: who waits for its frames keeps others waiting."""
-    slices = ends.slices()
+    slices = LargeSlices(ends.fetcher, 1 << 30)
     gone = slice_of(1, offer={"subject": "_INBOX.gone.x", "bytes": 9 * FRAME_BYTES})
-    slices.fetch(gone)
-    held = await ends.held(2)
-    slices.fetch(held)
+    left, coming = fetching(slices, gone), fetching(slices, await ends.held(2))
     await asyncio.sleep(0)
-    slices.leave(gone)
+    left.cancel()
     async with asyncio.timeout(BOUND_S):
-        assert await ends.came.get() is held
-    assert ends.failed.empty()
+        await coming
 
 
 async def test_no_memory_for_a_slice_is_told(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +82,6 @@ async def test_no_memory_for_a_slice_is_told(ends: Ends, monkeypatch: pytest.Mon
         raise MemoryError
 
     monkeypatch.setattr(Fetcher, "fetch", fetch)
-    slices, held = ends.slices(), await ends.held(1)
-    slices.fetch(held)
-    async with asyncio.timeout(BOUND_S):
-        failed, problem = await ends.failed.get()
-    assert failed is held
-    assert isinstance(problem, QueueError)
-    assert problem.failure == "UNAVAILABLE"
+    with pytest.raises(QueueError) as raised:
+        await fetching(LargeSlices(ends.fetcher, 1 << 30), await ends.held(1))
+    assert raised.value.failure == "UNAVAILABLE"

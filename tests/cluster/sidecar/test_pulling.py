@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.queue.subjects import needed_subject, waiting_subject, work_queue, work_subject
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.queue import credit as credits_
 from sie_cluster.sidecar.queue import pulling
 from sie_cluster.sidecar.queue.credit import Credit
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import Delivery, Pull, Work
 from tests.cluster.sidecar.placed import pulls_alone

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 from sie_cluster.fleet.health.workers import Workers
-from sie_cluster.in_process_queue import in_process_transports
 from sie_cluster.messages.frames import encode
 from sie_cluster.messages.health import Beat, ModelReport, WorkerReport, decode_beat
 from sie_cluster.messages.status import WorkerStatus, encode_status
@@ -18,6 +17,7 @@ from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.queue import gateways
 from sie_cluster.sidecar.queue.gateways import Gateways
 from sie_cluster.sidecar.queue.heartbeat import Heartbeat
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.contracts import Message, ModelInfo, QueueTransport
 

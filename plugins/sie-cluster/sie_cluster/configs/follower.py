@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from sie_bundle.bundles.registry import Registry
 
@@ -17,7 +17,6 @@ from sie_cluster.configs.delta import RefusedDelta, read_delta
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.configs.polling import Poll
 from sie_cluster.configs.state import State
-from sie_cluster.configs.waiting import Waiting
 from sie_cluster.programs.log_throttle import LogThrottle
 from sie_cluster.queue.subjects import ALL_MODELS
 from sie_cluster.settings import ClusterSettings
@@ -29,6 +28,8 @@ from sie_core.plugins import PluginSet
 
 log = logging.getLogger(__name__)
 
+MOST_WAITING = 256
+"""Deltas that came and wait for their turn, of a megabyte each at most; where more come, the export is fetched."""
 _WITHOUT_LOOK = frozenset({"too_large", "unreadable", "untrusted"})
 """Refusals of what anybody may have sent: nobody is asked for it."""
 _USUAL = frozenset({"old_epoch", "gap"})
@@ -56,35 +57,17 @@ class Follower:
         on_registry: Callable[[Registry], None],
     ) -> None:
         self._trusted, self._serves = settings.nats_config_trusted_producers, filter_of(settings)
-        self._metrics, self._client = metrics, ConfigClient.of(settings)
-        self._state = State(metrics, on_registry)
-        self._poll = Poll(settings, plugins, metrics, self._state, self._client)
-        self._waiting, self._seldom = Waiting(), LogThrottle(TOLD_S)
+        self._metrics, self._client = metrics, ConfigClient(settings)
+        self.state = State(metrics, on_registry)
+        """What is in force, and what there is to say of it."""
+        self._poll = Poll(settings, plugins, metrics, self.state, self._client)
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
+        self._seldom = LogThrottle(TOLD_S)
 
     @property
     def url(self) -> str:
         """The config service's."""
         return self._client.url
-
-    @property
-    def registry(self) -> Registry | None:
-        """The configs in force; None before the first are known."""
-        return None if self._state.held is None else self._state.held.registry
-
-    @property
-    def sources(self) -> Mapping[str, str]:
-        """By model, `api` or `filesystem`."""
-        return self._state.sources
-
-    @property
-    def ready_problem(self) -> str | None:
-        """Why there are no configs; None where there are."""
-        return self._state.ready_problem
-
-    @property
-    def note(self) -> str | None:
-        """What an operator should know of while requests are answered; None where the service is followed."""
-        return self._state.note
 
     async def hear(self, transport: QueueTransport) -> None:
         """Take deltas from now on; called once the broker is reached."""
@@ -105,7 +88,9 @@ class Follower:
             await self._client.close()
 
     def _arrived(self, message: Message) -> None:
-        if not self._waiting.put(message.payload):
+        try:
+            self._waiting.put_nowait(message.payload)
+        except asyncio.QueueFull:
             self._metrics.deltas.labels("too_large").inc()
             self._poll.ask(export=True)
 
@@ -128,7 +113,7 @@ class Follower:
         Raises:
             RefusedDelta: It is not applied.
         """
-        delta, state = read_delta(payload, self._trusted), self._state
+        delta, state = read_delta(payload, self._trusted), self.state
         async with state.turn:
             held = state.held
             if held is None:

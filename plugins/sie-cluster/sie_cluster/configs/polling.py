@@ -9,9 +9,10 @@ import time
 from contextlib import suppress
 
 from sie_cluster.configs.applying import Held, apply_export
-from sie_cluster.configs.client import ConfigClient, ConfigServiceAway, Epoch
+from sie_cluster.configs.client import ConfigClient, Epoch
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.configs.state import State
+from sie_cluster.programs.asking import Away
 from sie_cluster.settings import ClusterSettings
 from sie_core.catalog import ConfigError
 from sie_core.concurrency.threads import on_thread
@@ -71,7 +72,7 @@ class Poll:
             began = time.monotonic()
             try:
                 await self._look()
-            except ConfigServiceAway as error:
+            except Away as error:
                 self._without(str(error))
             except (ConfigError, SettingsError) as error:
                 self._without(f"its export cannot be used: {str(error)[:500]}")

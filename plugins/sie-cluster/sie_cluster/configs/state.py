@@ -31,6 +31,11 @@ class State:
         """Set with each state."""
 
     @property
+    def registry(self) -> Registry | None:
+        """The configs in force; None before the first are known."""
+        return None if self.held is None else self.held.registry
+
+    @property
     def sources(self) -> Mapping[str, str]:
         """By model, `api` or `filesystem`."""
         return {} if self.held is None else self.held.sources

@@ -8,21 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 from sie_bundle.bundles.registry import Registry
 
 from sie_cluster.configs_api.reading import SOURCE, bundles_listing, check_model_id, model_not_found
+from sie_cluster.messages.health import WorkerReport
 from sie_core.catalog.configs.snapshot import profiles_of
-
-
-class ConfigWorker(Protocol):
-    """A worker that was heard of lately."""
-
-    worker: str
-    """Its name."""
-    up: bool
-    """Whether it takes work."""
-    bundle: str
-    config_hash: str | None
-    """Of the configs that it serves; None where it says none."""
-    config_epoch: int | None
-    """The config service's epoch of these."""
 
 
 @runtime_checkable
@@ -45,7 +32,7 @@ class FleetConfigs(Protocol):
         """By model, `api` or `filesystem`."""
         ...
 
-    def config_workers(self) -> Sequence[ConfigWorker]:
+    def config_workers(self) -> Sequence[WorkerReport]:
         """List the workers that were heard of lately."""
         ...
 
@@ -91,7 +78,7 @@ def status_answer(backend: FleetConfigs, model_id: str) -> dict[str, Any]:
     }
 
 
-def _bundle(name: str, expected: str, epoch: int, workers: Sequence[ConfigWorker]) -> dict[str, Any]:
+def _bundle(name: str, expected: str, epoch: int, workers: Sequence[WorkerReport]) -> dict[str, Any]:
     acked = {each.worker for each in workers if each.config_hash == expected and (each.config_epoch or 0) >= epoch}
     pending = {each.worker for each in workers} - acked
     return {

@@ -17,8 +17,6 @@ from sie_cluster.fleet.health.workers import Workers, comes_up
 from sie_cluster.fleet.pools.changes import not_found
 from sie_cluster.gateway.capacity.admission import Admission
 from sie_cluster.gateway.capacity.provisioning import Provisioning
-from sie_cluster.gateway.facts.facts import facts_of, with_facts
-from sie_cluster.gateway.facts.keeping import KnownFacts
 from sie_cluster.gateway.flights.dispatcher import Dispatcher
 from sie_cluster.gateway.flights.flight import MOST_QUEUED, Flight
 from sie_cluster.gateway.flights.slicing import Packed, pack_items
@@ -89,8 +87,6 @@ class QueueBackend:
         self._router, self._follower, self._pools, self._dialled = router, follower, pools, dialled
         self.provisioning = Provisioning(lambda: dispatcher.connected_at)
         self.admission = Admission(places)
-        self.known_facts = KnownFacts(workers, lambda: router.known)
-        """What workers found out about models; its owner has it `run`."""
         self._note: str | None = None
 
     @property
@@ -116,7 +112,7 @@ class QueueBackend:
 
     def config_sources(self) -> Mapping[str, str]:
         """By model, `api` or `filesystem`."""
-        return self._follower.sources if self._follower else {}
+        return self._follower.state.sources if self._follower else {}
 
     def config_workers(self) -> Sequence[WorkerReport]:
         """List the workers that were heard of lately, with what they have of the configs."""
@@ -140,7 +136,7 @@ class QueueBackend:
         arrived = time.monotonic()
         await self._have_worker(to, request.load_wait, request.deadline)
         packed = Packed(
-            to.model.id,
+            to,
             request.operation,
             request.request_id,
             pack_shared(request),
@@ -148,14 +144,8 @@ class QueueBackend:
             b"" if request.query is None else (await pack_items([request.query]))[0],
             request.client,
             request.priority,
-            to.pool,
-            to.subject,
-            to.config_epoch,
-            lora,
-            to.resource_pool,
-            to.profile,
         )
-        flight = await self._carry(packed, to, request.deadline)
+        flight = await self._carry(packed, request.deadline)
         return _reply(flight, 1000 * (time.monotonic() - arrived))
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
@@ -192,7 +182,7 @@ class QueueBackend:
     def health(self) -> Health:
         """Say what is wrong. A gateway is ready once it has a catalog: with the broker away it answers by type."""
         known = self._router.known
-        followed = self._follower and self._follower.note
+        followed = self._follower and self._follower.state.note
         notes = [self._dispatcher.problem, self._dispatcher.note, self._note, followed, known and known.catalog.note]
         if self._dispatcher.problem is None and not any(worker.report.up for worker in self._workers):
             notes.append("no worker takes work")
@@ -231,8 +221,6 @@ class QueueBackend:
         info = self._workers.model(resolved.id)
         if info is None:
             info = describe(resolved, None, self._plugins.postprocessors, available=resolved.config.weightless)
-        facts = self.known_facts.facts(resolved.config, resolved.id) if facts_of(info) is None else None
-        info = info if facts is None else with_facts(info, facts)
         route = self._router.registry.routes.get(resolved.id)
         if self._follower is None or route is None:
             return info
@@ -249,17 +237,17 @@ class QueueBackend:
         if not self.provisioning.lanes.is_served(to.lane) and self._dispatcher.problem is None:
             await self.provisioning.wait(to.lane, wait, self._left_s(deadline))
 
-    async def _carry(self, packed: Packed, to: Destination, deadline: float | None) -> Flight:
+    async def _carry(self, packed: Packed, deadline: float | None) -> Flight:
         left_s, slices = self._left_s(deadline), -(-len(packed.items) // MOST_ITEMS)
         queued = min(slices, MOST_QUEUED)
         cost = size_of(packed.items) * queued / slices
-        ticket, answered = self.admission.enter(to.lane, to.subject, cost, left_s), False
+        ticket, answered = self.admission.enter(packed.to.lane, packed.to.subject, cost, left_s), False
         try:
             flight = await self._dispatcher.carry(packed, left_s, _trace())
             answered = True
         except InferenceError as error:
             if error.code == "QUEUE_FULL":  # the broker's stream is full, or a worker's queue
-                self.admission.refused[to.lane.labels] += 1
+                self.admission.refused[packed.to.lane.labels] += 1
             raise
         finally:
             self.admission.leave(ticket, answered=answered)
@@ -278,17 +266,8 @@ class QueueBackend:
         to = self._router.route(request.model)
         await self._have_worker(to, request.load_wait, request.deadline)
         told = pack({**shared, "load_wait": load_wait_row(request.load_wait)})
-        packed = Packed(
-            to.model.id,
-            operation,
-            request.request_id,
-            told,
-            [pack(value) for value in values],
-            pool=to.pool,
-            subject=to.subject,
-            config_epoch=to.config_epoch,
-        )
-        flight = await self._carry(packed, to, request.deadline)
+        packed = Packed(to, operation, request.request_id, told, [pack(value) for value in values])
+        flight = await self._carry(packed, request.deadline)
         return _items(flight)
 
 

@@ -33,6 +33,8 @@ class Destination(NamedTuple):
     resource_pool: str
     profile: str
     """The machine profile whose workers alone may answer."""
+    lora: str | None = None
+    """The LoRA adapter that is asked for."""
 
     @property
     def lane(self) -> Lane:
@@ -119,4 +121,4 @@ class Router:
             own=has_own_bucket(lora, route.model.config.loras),
         )
         subject = self._keys.subject(pool, key)
-        return Destination(route.model, pool, subject, epoch, route.bundle, leased, of_profile)
+        return Destination(route.model, pool, subject, epoch, route.bundle, leased, of_profile, lora)

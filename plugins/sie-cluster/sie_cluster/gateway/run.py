@@ -137,8 +137,6 @@ async def _serve(
         beside["cleaning the payload store"] = store.keep_clean
     if dialled is not None:
         beside["watching workers"] = dialled.run
-    if follower is not None:
-        beside["facts of models"] = lambda: backend.known_facts.run(lambda: dispatcher.transport)
     tasks = [asyncio.create_task(supervised(what, work)) for what, work in beside.items()]
     log.info("listening on %s", address_of(listener))
     try:

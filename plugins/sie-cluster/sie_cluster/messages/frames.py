@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 from sie_sdk.wire import WireError, pack, unpack
 
 VERSION = 1
@@ -35,6 +36,12 @@ class FrameError(ValueError):
 
 class NewerFrame(FrameError):
     """Bytes that a newer release wrote, which this one cannot read; a process of that release can."""
+
+
+def wrong(error: ValidationError) -> FrameError:
+    """Make the error of a value that has not the type it should have; names its first wrong field."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return FrameError(f"{'.'.join(map(str, first['loc']))[:100]!r}: {first['msg'][:200]}")
 
 
 def encode(head: Mapping[str, Any], sections: Sequence[bytes | memoryview] = ()) -> bytes:

@@ -7,14 +7,13 @@ The status, which may have hundreds of models, follows where it is new or was as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from math import isfinite
-from types import NoneType
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+from pydantic import BeforeValidator, Field, FiniteFloat, TypeAdapter, ValidationError
 from sie_sdk.wire import WireError, pack, unpack
 
-from sie_cluster.messages.frames import FrameError, decode, encode
+from sie_cluster.messages.frames import FrameError, decode, encode, wrong
 
 MOST_REPORTED = 256
 """Models of a report: those that are not merely available."""
@@ -23,14 +22,12 @@ MOST_VALUES = 32_768
 MOST_BEAT_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReport:
-    """One model of a worker."""
+class ModelReport(NamedTuple):
+    """One model of a worker; a row on the wire, whose end a newer release may make longer."""
 
-    state: str
-    """`loaded`, `loading`, `unloading` or `failed`."""
+    state: Annotated[str, Field(pattern="^(loaded|loading|unloading|failed)$")]
     memory_bytes: int | None = None
-    load_s: float | None = None
+    load_s: FiniteFloat | None = None
     """How long its last load took."""
     loras: tuple[str, ...] = ()
     """LoRA adapters that are loaded."""
@@ -40,6 +37,14 @@ class ModelReport:
     """Slices of that work."""
     kept: bool = False
     """Whether it is to be there always: pinned or preloaded."""
+
+
+def _known(row: Any) -> Any:
+    return row[: len(ModelReport._fields)] if isinstance(row, list) else row
+
+
+Models = Mapping[str, Annotated[ModelReport, BeforeValidator(_known)]]
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,7 @@ class WorkerReport:
     """Their cost, in the units of `WorkHead.cost`."""
     batches: int = 0
     """That wait at its adapter process."""
-    cost_per_s: float | None = None
-    """The cost that it answers a second while it has more than it can run; None before it ever had."""
-    models: Mapping[str, ModelReport] = field(default_factory=dict)
+    models: Models = field(default_factory=dict)
     """Those that are not merely available."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
@@ -83,7 +86,7 @@ class WorkerReport:
     """The config service's epoch of these."""
     url: str | None = None
     """Of its adapter process's probes and metrics."""
-    beat_s: float = 5.0
+    beat_s: Annotated[float, Field(gt=0, le=MOST_BEAT_S)] = 5.0
     """Seconds between two heartbeats at most."""
 
     @property
@@ -102,7 +105,7 @@ class Vitals:
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     url: str | None = None
-    models: Mapping[str, ModelReport] = field(default_factory=dict)
+    models: Models = field(default_factory=dict)
     """Those that are not merely available; what is queued for them is not told."""
 
 
@@ -117,23 +120,7 @@ class Beat:
     """The adapter process's status, as `encode_status` wrote it; None where it was not sent along."""
 
 
-Told = TypeVar("Told", WorkerReport, Vitals)
-_STATES = frozenset({"loaded", "loading", "unloading", "failed"})
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("worker", "pool", "bundle", "resource_pool", "profile"), (str,)),
-    **dict.fromkeys(("gpu_type", "config_hash", "url"), (str, NoneType)),
-    **dict.fromkeys(("up", "draining", "saturated", "kept"), (bool,)),
-    **dict.fromkeys(("gpu_count", "held", "queued_cost", "batches"), (int,)),
-    **dict.fromkeys(("memory_used_bytes", "memory_total_bytes", "memory_bytes", "config_epoch"), (int, NoneType)),
-    **dict.fromkeys(("cost_per_s", "load_s"), (int, float, NoneType)),
-    **dict.fromkeys(("loras", "pulled", "behind"), (list,)),
-    "models": (dict,),
-    "beat_s": (int, float),
-    "state": (str,),
-}
-"""The types of the fields on the wire."""
-_ROW = tuple(each.name for each in fields(ModelReport))
-_NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (WorkerReport, Vitals)}
+_REPORT, _VITALS = TypeAdapter(WorkerReport), TypeAdapter(Vitals)
 
 
 def encode_beat(report: WorkerReport, status_id: int = 0, status: bytes | None = None) -> bytes:
@@ -143,7 +130,7 @@ def encode_beat(report: WorkerReport, status_id: int = 0, status: bytes | None =
         FrameError: A name is beyond all bounds.
     """
     head = {"worker": report.worker, "status": status_id}
-    section = pack(_plain(report))
+    section = pack(_REPORT.dump_python(report, mode="json"))
     return encode(head, (section,) if status is None else (section, status))
 
 
@@ -157,15 +144,12 @@ def decode_beat(frame: bytes) -> Beat:
     status_id = head.get("status")
     if not sections or type(status_id) is not int:
         raise FrameError("a heartbeat has no report, or does not say which status belongs to it")
-    report = _read(WorkerReport, _unpacked(sections[0]))
-    if not 0 < report.beat_s <= MOST_BEAT_S:
-        raise FrameError(f"{report.beat_s} seconds are not between two heartbeats")
-    return Beat(report, status_id, bytes(sections[1]) if len(sections) > 1 else None)
+    return Beat(_read(_REPORT, sections[0]), status_id, bytes(sections[1]) if len(sections) > 1 else None)
 
 
 def encode_vitals(vitals: Vitals) -> bytes:
     """Write vitals."""
-    return pack(_plain(vitals))
+    return pack(_VITALS.dump_python(vitals, mode="json"))
 
 
 def decode_vitals(payload: bytes) -> Vitals:
@@ -174,51 +158,14 @@ def decode_vitals(payload: bytes) -> Vitals:
     Raises:
         FrameError: They are none.
     """
-    return _read(Vitals, _unpacked(payload))
+    return _read(_VITALS, payload)
 
 
-def _plain(told: WorkerReport | Vitals) -> dict[str, Any]:
-    plain = {name: getattr(told, name) for name in _NAMES[type(told)]}
-    if "pulled" in plain:
-        plain["pulled"] = list(plain["pulled"])
-    return plain | {"models": {name: [getattr(each, key) for key in _ROW] for name, each in told.models.items()}}
-
-
-def _unpacked(section: bytes | memoryview) -> Any:
+def _read(reader: TypeAdapter[Told], packed: bytes | memoryview) -> Told:
+    """Read a report or vitals; fields that a newer release knows are passed over."""
     try:
-        return unpack(section, most=MOST_VALUES)
+        return reader.validate_python(unpack(packed, most=MOST_VALUES))
     except WireError as error:
         raise FrameError(f"what a worker tells of itself cannot be read: {error}") from None
-
-
-def _read(kind: type[Told], told: Any) -> Told:
-    """Read a report or vitals; fields that a newer release knows are passed over."""
-    if not isinstance(told, dict):
-        raise FrameError("what a worker tells of itself is no map")
-    known = {name: _checked(name, told[name]) for name in _NAMES[kind] if name in told}
-    for name, row in known.get("models", {}).items():
-        known["models"][name] = _model(row)
-    for name, kind_of in (("pulled", frozenset), ("behind", tuple)):
-        if name in known:
-            known[name] = kind_of(each for each in known[name] if isinstance(each, str))
-    try:
-        return kind(**known)
-    except TypeError as error:
-        raise FrameError(f"what a worker tells of itself is not complete: {error}") from None
-
-
-def _model(row: Any) -> ModelReport:
-    if not isinstance(row, list) or len(row) < len(_ROW):
-        raise FrameError("what a worker tells of a model is no row")
-    told = {name: _checked(name, value) for name, value in zip(_ROW, row, strict=False)}
-    if told["state"] not in _STATES or not all(isinstance(each, str) for each in told["loras"]):
-        raise FrameError("what a worker tells of a model has no state, or LoRA adapters without names")
-    return ModelReport(**told | {"loras": tuple(told["loras"])})
-
-
-def _checked(name: str, value: Any) -> Any:
-    if type(value) not in _TYPES[name]:
-        raise FrameError(f"{name} of a worker is a {type(value).__name__}")
-    if isinstance(value, float) and not isfinite(value):
-        raise FrameError(f"{name} of a worker is {value}")
-    return value
+    except ValidationError as error:
+        raise wrong(error) from None

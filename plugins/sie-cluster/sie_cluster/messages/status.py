@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
+from pydantic import TypeAdapter, ValidationError
 from sie_sdk.wire import WireError, pack, unpack
 
-from sie_cluster.messages.frames import FrameError, decode, encode
+from sie_cluster.messages.frames import FrameError, decode, encode, wrong
 from sie_core import __version__
 from sie_core.contracts import ModelInfo
 
-_TUPLES = frozenset({"inputs", "outputs", "profiles", "matryoshka_dims", "operations", "classes", "loras"})
+_MODEL, _MODELS = TypeAdapter(ModelInfo), TypeAdapter(list[ModelInfo])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,11 @@ def decode_status(frame: bytes) -> WorkerStatus:
     """
     head, sections = decode(frame)
     try:
-        told: Any = unpack(sections[0]) if sections else []
-        models = [_model(each) for each in told]
-    except (WireError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise FrameError(f"a status cannot be read ({type(error).__name__})") from None
+        models = _MODELS.validate_python(unpack(sections[0]) if sections else [])
+    except WireError as error:
+        raise FrameError(f"a status cannot be read: {error}") from None
+    except ValidationError as error:
+        raise wrong(error) from None
     return WorkerStatus(bool(head.get("ready")), head.get("problem"), models, str(head.get("version", "")))
 
 
@@ -57,19 +59,5 @@ _known: dict[str, tuple[ModelInfo, bytes]] = {}
 def _packed(model: ModelInfo) -> bytes:
     before = _known.get(model.id)
     if before is None or before[0] != model:
-        before = _known[model.id] = (model, pack(_told(model)))
+        before = _known[model.id] = (model, pack(_MODEL.dump_python(model, mode="json", exclude_defaults=True)))
     return before[1]
-
-
-def _told(model: ModelInfo) -> dict[str, Any]:
-    told = asdict(model)
-    for each in fields(ModelInfo):
-        if each.default is not MISSING and told[each.name] == each.default:
-            del told[each.name]
-    return told
-
-
-def _model(told: Mapping[str, Any]) -> ModelInfo:
-    names = {each.name for each in fields(ModelInfo)} & set(told)
-    given: dict[str, Any] = {name: tuple(told[name]) if name in _TUPLES else told[name] for name in names}
-    return ModelInfo(**given)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
 from sie_sdk.wire import WireError, pack, unpack
 
-from sie_cluster.messages.frames import FrameError
+from sie_cluster.messages.frames import FrameError, wrong
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What is to be loaded."""
 
     model: str
@@ -19,9 +18,12 @@ class Wish:
     """One of its LoRA adapters, beside the model."""
 
 
+_WISH = TypeAdapter(Wish)
+
+
 def encode_wish(wish: Wish) -> bytes:
     """Write a wish."""
-    return pack([wish.model, wish.lora])
+    return pack(list(wish))
 
 
 def decode_wish(payload: bytes) -> Wish:
@@ -31,10 +33,8 @@ def decode_wish(payload: bytes) -> Wish:
         FrameError: It is none.
     """
     try:
-        told: Any = unpack(payload)
-        model, lora = told
-    except (WireError, TypeError, ValueError) as error:
-        raise FrameError(f"what is to be loaded cannot be read ({type(error).__name__})") from None
-    if not isinstance(model, str) or not isinstance(lora, str | None):
-        raise FrameError("what is to be loaded has no name")
-    return Wish(model, lora)
+        return _WISH.validate_python(unpack(payload))
+    except WireError as error:
+        raise FrameError(f"what is to be loaded cannot be read: {error}") from None
+    except ValidationError as error:
+        raise wrong(error) from None

@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgpack
+from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
 from sie_cluster.messages.frames import (
     LARGE_BYTES,
@@ -23,6 +24,7 @@ from sie_cluster.messages.frames import (
     read_head,
     sections_of,
     size_of,
+    wrong,
 )
 from sie_cluster.settings import ClusterSettings
 from sie_core.contracts import Operation, Timing, Usage
@@ -33,8 +35,22 @@ MOST_COUNT = 1 << 53
 MOST_RESULT_BYTES = 1 << 29
 """Of one slice; a worker refuses to send a larger one."""
 WorkOperation = Operation | Literal["tokenize", "decode"]
-OPERATIONS: tuple[str, ...] = (*get_args(Operation), "tokenize", "decode")
 Head = TypeVar("Head", "WorkHead", "ResultHead")
+T = TypeVar("T")
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("names in a result hold control characters")
+    return text
+
+
+Printable = Annotated[str, AfterValidator(_printable)]
+Listed = Annotated[tuple[T, ...], Strict(False)]
+"""A list on the wire."""
+Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
+Numbers = Mapping[str, Count | Annotated[float, Field(ge=0, le=MOST_COUNT)]]
+"""Times or counts."""
 MOST_KNOWN_BYTES = 1024
 """Of what items share, where its key is kept: most requests share the same few."""
 BATCH_BYTES_A_COST = 4
@@ -46,20 +62,20 @@ class WorkHead(NamedTuple):
     """What a sidecar reads of a slice."""
 
     request_id: str
-    slice: int
+    slice: Count
     """Which slice of the request, from 0."""
-    slices: int
-    attempt: int
+    slices: Count
+    attempt: Annotated[int, Field(ge=1)]
     """1 at first; a slice whose result was lost is sent again with the next."""
     operation: WorkOperation
     model: str
     """As it is listed, profile included."""
     key: bytes
     """Equal for slices that may share a batch: a hash of model, operation and what their items share."""
-    first: int
+    first: Count
     """The index of its first item in the request."""
-    items: int
-    cost: int
+    items: Annotated[int, Field(ge=1, le=MOST_ITEMS)]
+    cost: Count
     """Bytes of its items: cheap to know, and in proportion to the tokens of one model's texts."""
     reply: str
     """The subject that waits for the result, the request's own: no two requests in flight have the same."""
@@ -76,7 +92,7 @@ class WorkHead(NamedTuple):
     """Where the whole slice can be fetched, from `Offer.to_map`: it is larger than a message."""
     config_epoch: int | None = None
     """The epoch of the last change of the model's config that its gateway knows; None without a config service."""
-    sizes: tuple[int, ...] | None = None
+    sizes: Listed[int] | None = None
     """Bytes of each item, where they are many: the items are split by them, and not read."""
     lora: str | None = None
     """The LoRA adapter that is asked for."""
@@ -97,24 +113,24 @@ class ResultHead(NamedTuple):
     request_id: str
     slice: int
     attempt: int
-    items: int
+    items: Annotated[int, Field(ge=0, le=MOST_ITEMS)]
     error: Mapping[str, Any] | None = None
     """From `error_to_map`; there are no items then."""
-    timing: Mapping[str, Any] | None = None
-    usage: Mapping[str, Any] | None = None
+    timing: Numbers | None = None
+    usage: Numbers | None = None
     truncated: int = 0
-    lora: str | None = None
-    ignored_options: tuple[str, ...] = ()
-    query: Mapping[str, Any] | None = None
+    lora: Printable | None = None
+    ignored_options: Listed[Printable] = ()
+    query: Numbers | None = None
     """Of `usage`, what a query took that all slices share."""
     query_truncated: bool = False
-    sizes: tuple[int, ...] | None = None
+    sizes: Listed[int] | None = None
     """Bytes of each item, where they are many: the items are split by them, and not read."""
     config: str | None = None
     """See `InferenceReply.config`."""
     worker: str | None = None
     """The name of the worker."""
-    computed: str | None = None
+    computed: Printable | None = None
     """See `InferenceReply.computed`; None from a worker that does not say."""
 
     def read_timing(self) -> Timing:
@@ -130,37 +146,13 @@ class ResultHead(NamedTuple):
         return Usage(**_known(Usage, self.query))
 
 
-_TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
-    WorkHead: {
-        **dict.fromkeys(("request_id", "operation", "model", "reply", "trace", "client", "priority"), (str,)),
-        **dict.fromkeys(("lora", "resource_pool", "profile"), (str,)),
-        **dict.fromkeys(("slice", "slices", "attempt", "first", "items", "cost", "config_epoch"), (int,)),
-        "key": (bytes,),
-        "left_s": (int, float),
-        "alone": (bool,),
-        "offer": (dict,),
-        "sizes": (list,),
-    },
-    ResultHead: {
-        **dict.fromkeys(("request_id", "lora", "config", "worker", "computed"), (str,)),
-        **dict.fromkeys(("slice", "attempt", "items", "truncated"), (int,)),
-        **dict.fromkeys(("error", "timing", "usage", "query"), (dict,)),
-        "query_truncated": (bool,),
-        **dict.fromkeys(("ignored_options", "sizes"), (list,)),
-    },
+_READERS: Mapping[type, TypeAdapter[Any]] = {
+    kind: TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)) for kind in (WorkHead, ResultHead)
 }
-"""The types of a head's fields on the wire."""
-_NUMBERS = (int, float)
-_MISSING: Any = object()
 _DEFAULTS: Mapping[type, tuple[Any, ...]] = {
-    kind: tuple(kind._field_defaults.get(name, _MISSING) for name in kind._fields) for kind in (WorkHead, ResultHead)
+    kind: tuple(map(kind._field_defaults.get, kind._fields, repeat(object()))) for kind in (WorkHead, ResultHead)
 }
-_PLACES: Mapping[type, Mapping[str, tuple[int, tuple[type, ...]]]] = {
-    kind: {name: (place, _TYPES[kind][name]) for place, name in enumerate(kind._fields)}
-    for kind in (WorkHead, ResultHead)
-}
-"""Where a field stands in its head, and its types on the wire."""
-_OPTIONS = ResultHead._fields.index("ignored_options")
+"""Of a head's fields, in their order; what has none equals no value."""
 _NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (Timing, Usage)}
 _VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 
@@ -232,12 +224,8 @@ def read_work_head(frame: bytes | memoryview) -> WorkHead:
         FrameError: It is no slice, or breaks a bound.
     """
     head = _made(WorkHead, read_head(frame))
-    if not 1 <= head.items <= MOST_ITEMS:
-        raise FrameError(f"a slice of {head.items} items; it has 1 to {MOST_ITEMS}")
-    if not 0 <= head.slice < head.slices or head.attempt < 1 or head.first < 0 or head.cost < 0:
-        raise FrameError(f"slice {head.slice} of {head.slices}, attempt {head.attempt}, contradict each other")
-    if head.operation not in OPERATIONS:
-        raise FrameError(f"{str(head.operation)[:64]!r} is no operation")
+    if head.slice >= head.slices:
+        raise FrameError(f"slice {head.slice} of {head.slices} contradict each other")
     return head
 
 
@@ -280,15 +268,10 @@ def read_result(told: Mapping[str, Any], sections: Sequence[memoryview]) -> tupl
         FrameError: It is no result, or breaks a bound.
     """
     head = _made(ResultHead, told)
-    if not 0 <= head.items <= MOST_ITEMS or (head.error is not None and head.items):
-        raise FrameError(f"a result of {head.items} items; it has up to {MOST_ITEMS}, and none beside an error")
+    if head.error is not None and head.items:
+        raise FrameError(f"a result of {head.items} items beside an error")
     if len(sections) != 1:
         raise FrameError(f"a result has 1 section, not {len(sections)}")
-    for counts in (head.timing, head.usage, head.query):
-        if counts and not all(type(each) in _NUMBERS and 0 <= each <= MOST_COUNT for each in counts.values()):
-            raise FrameError("times and counts of a result are numbers from 0 on")
-    if not all(text.isprintable() for text in (head.lora or "", head.computed or "", *head.ignored_options)):
-        raise FrameError("names in a result hold control characters")
     return head, _split(sections[0], head.sizes, head.items)
 
 
@@ -354,20 +337,12 @@ def _plain(head: WorkHead | ResultHead) -> dict[str, Any]:
 
 
 def _made(kind: type[Head], told: Mapping[str, Any]) -> Head:
-    """Make a head of a map; fields that a newer peer knows are passed over, those it lacks are named."""
-    places, row = _PLACES[kind], list(_DEFAULTS[kind])
-    for name, value in told.items():
-        if (field := places.get(name)) is not None:
-            place, allowed = field
-            if type(value) not in allowed:
-                raise FrameError(f"{name!r} of the head is a {type(value).__name__}")
-            row[place] = value
-    if _MISSING in row:
-        missing = [name for name, value in zip(kind._fields, row, strict=True) if value is _MISSING]
-        raise FrameError(f"the head lacks {min(missing)!r}")
-    if kind is ResultHead:
-        row[_OPTIONS] = tuple(map(str, row[_OPTIONS]))
-    return kind._make(row)
+    """Make a head of a map; fields that a newer peer knows are passed over."""
+    try:
+        head: Head = _READERS[kind].validate_python({name: told[name] for name in kind._fields if name in told})
+    except ValidationError as error:
+        raise wrong(error) from None
+    return head
 
 
 def _known(kind: type[Timing | Usage], told: Mapping[str, Any] | None) -> dict[str, Any]:

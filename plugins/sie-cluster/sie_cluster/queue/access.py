@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from sie_cluster.queue.subjects import (
     EVERY_CONFIG,
     EVERY_HEALTH,
-    FACTS,
     HEALTH_WANTED,
     JOURNAL,
     POOLS,
@@ -22,7 +21,7 @@ from sie_cluster.queue.subjects import (
 from sie_core.contracts import Access, QueueSettings
 
 GATEWAY, WORKER, CONFIG = "gateway", "worker", "config"
-STORES = (FACTS, POOLS)
+STORES = (POOLS,)
 """Every key-value store of a cluster."""
 
 
@@ -42,7 +41,7 @@ def gateway_access(pools: Sequence[str], name: str | None = None) -> Access:
         hears=(EVERY_HEALTH, EVERY_CONFIG),
         answers=(WORKER,),
         fills=queues(pools),
-        keeps=(FACTS, POOLS),
+        keeps=(POOLS,),
     )
 
 

@@ -64,11 +64,6 @@ def has_own_bucket(lora: str | None, declared: Collection[str]) -> bool:
     return lora in declared and len(declared) <= MOST_OWN
 
 
-def work_prefix(pool: str, bundle: str, resource_pool: str = DEFAULT_RESOURCE_POOL, profile: str = ANY_PROFILE) -> str:
-    """Give what the subjects of all models' work begin with."""
-    return subject("sie", "work", pool, resource_pool, profile, bundle) + "."
-
-
 def shared_subject(work: str) -> str:
     """Name the subject that takes a key's work where a queue has no room for its consumer."""
     prefix = ".".join(work.split(".")[:-2])
@@ -162,8 +157,6 @@ ALL_MODELS = "sie.config.models._all"
 
 JOURNAL = "sie-config"
 """The journal of the config service: the last write of each model, and the epoch as its number."""
-FACTS = "sie-facts"
-"""The key-value store of what workers found out about models."""
 POOLS = "sie-pools"
 """The key-value store of resource pools, and of which worker is whose."""
 

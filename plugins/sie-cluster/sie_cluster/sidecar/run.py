@@ -96,5 +96,5 @@ async def _work(sidecar: Sidecar, follower: Follower | None, transport: QueueTra
 
 
 def _problem(sidecar: Sidecar, follower: Follower | None) -> str | None:
-    missing = None if follower is None else follower.ready_problem
+    missing = None if follower is None else follower.state.ready_problem
     return missing or sidecar.problem

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from math import ceil
 
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.fleet.pools.assignments import Assignments
 from sie_cluster.messages.frames import FrameError, NewerFrame
 from sie_cluster.messages.health import WorkerReport
-from sie_cluster.messages.work import WorkHead
 from sie_cluster.queue.payloads.store import PayloadStore
-from sie_cluster.queue.subjects import cancel_subject, gateways_subject, is_inbox
+from sie_cluster.queue.subjects import ANY_PROFILE, cancel_subject, gateways_subject, is_inbox
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.adapter.configs import ConfigFeed
 from sie_cluster.sidecar.adapter.link import Link
@@ -24,7 +23,7 @@ from sie_cluster.sidecar.queue.gateways import Gateways, inbox_of
 from sie_cluster.sidecar.queue.heartbeat import Heartbeat
 from sie_cluster.sidecar.queue.placing import Placing
 from sie_cluster.sidecar.queue.pulling import Pulls
-from sie_cluster.sidecar.reporting import full_report, own_report
+from sie_cluster.sidecar.reporting import gpus, models_of
 from sie_cluster.sidecar.slices import Slices
 from sie_core.contracts import Delivery, Message, Pull, QueueTransport
 
@@ -57,14 +56,13 @@ class Sidecar:
         store: PayloadStore | None = None,
         on_lack: Callable[[], None] = lambda: None,
     ) -> None:
-        self._transport, self._settings, self._metrics = transport, settings, metrics
+        self._transport, self._settings, self._worker, self._metrics = transport, settings, worker, metrics
         self._cancelled = Recent()
         """The replies of cancelled requests: their slices may come later than the broadcast."""
         self._open = True
         self._inbox = ""
         self._gateways = Gateways(transport, settings, self._fell_silent)
         self.assignments = Assignments(transport, settings, worker, lambda: self._moved())
-        self._own = own_report(settings, worker)
         self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
         self._on_lack = on_lack
         self.slices = Slices(transport, settings, metrics, self, store)
@@ -104,12 +102,32 @@ class Sidecar:
 
     def report(self) -> WorkerReport:
         """Say of this worker what its heartbeats tell."""
-        link, up = self.link, self.link.up and self._open
-        own = replace(self._own, resource_pool=self.assignments.pool)
-        return full_report(
-            own, self._settings, link.vitals, link.configs, self.slices.load, self._pulls.pulled, self._placing.behind,
-            up=up, draining=not self._open, held=len(self.slices), batches=self.slices.dispatch.batches_ahead,
-        )  # fmt: skip
+        settings, vitals, slices = self._settings, self.link.vitals, self.slices
+        gpu_type, gpu_count = gpus(settings, vitals.gpu_type)
+        return WorkerReport(
+            self._worker,
+            settings.pool,
+            settings.bundle,
+            resource_pool=self.assignments.pool,
+            profile=settings.own_profile or ANY_PROFILE,
+            gpu_type=gpu_type,
+            gpu_count=gpu_count,
+            up=self.link.up and self._open,
+            draining=not self._open,
+            saturated=slices.load.saturated,
+            held=len(slices),
+            queued_cost=slices.load.cost,
+            batches=ceil(slices.dispatch.batches_ahead),
+            models=models_of(vitals, slices.load),
+            memory_used_bytes=vitals.memory_used_bytes,
+            memory_total_bytes=vitals.memory_total_bytes,
+            pulled=self._pulls.pulled,
+            behind=self._placing.behind,
+            config_hash=self.link.configs.hash,
+            config_epoch=self.link.configs.epoch,
+            url=vitals.url,
+            beat_s=settings.health_publish_interval_ms / 1000,
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -163,7 +181,7 @@ class Sidecar:
 
     def is_wanted(self, reply: str) -> bool:
         """Whether somebody may wait for the result that a reply takes."""
-        return reply not in self._cancelled and not self._gateways.is_silent(reply)
+        return self._unwanted(reply) is None
 
     def lacks_config(self) -> None:
         """Have the config service asked: work came for a config that the adapter process does not have yet."""
@@ -232,18 +250,18 @@ class Sidecar:
             self._metrics.ended("handed_back")
             delivery.nak()  # its pull is being closed
             return
-        if (why := self._unwanted(head)) is not None:
+        if (why := self._unwanted(head.reply)) is not None:
             self.slices.refuse(delivery, pull, why)
             return
         if head.model not in self.link.vitals.models:
             self._heartbeat.soon()  # it will be loaded here
         self.slices.take(head, delivery, pull)
 
-    def _unwanted(self, head: WorkHead) -> str | None:
-        """Say why nobody waits for a slice, where that is so."""
-        if head.reply in self._cancelled:
+    def _unwanted(self, reply: str) -> str | None:
+        """Say why nobody waits for a result, where that is so."""
+        if reply in self._cancelled:
             return "cancelled"
-        return "gateway_lost" if self._gateways.is_silent(head.reply) else None
+        return "gateway_lost" if self._gateways.is_silent(reply) else None
 
     def adapter_answered(self, number: int, frame: bytes) -> None:
         """Take the result of a slice."""
@@ -259,7 +277,7 @@ class Sidecar:
 
     def adapter_configured(self) -> None:
         """Send what waited for these configs."""
-        self.slices.forwarding.awaiting.reached(self.link.configs.epoch)
+        self.slices.configured()
         self._heartbeat.soon()
 
     def _cancel(self, message: Message) -> None:

@@ -6,28 +6,35 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from sie_cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
-from sie_cluster.messages.work import WorkHead, batch_bytes
+from sie_cluster.messages.frames import FrameError
+from sie_cluster.messages.work import WorkHead
 from sie_cluster.programs.memory import sidecar_bytes
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.store import PayloadStore
 from sie_cluster.settings import ClusterSettings
-from sie_cluster.sidecar.adapter.forwarding import Forwarding
+from sie_cluster.sidecar.adapter.dispatching import Dispatch
 from sie_cluster.sidecar.adapter.link import Link
 from sie_cluster.sidecar.held import Held, Slice, pause_s
-from sie_cluster.sidecar.load import Load
+from sie_cluster.sidecar.load import Load, most_cost
 from sie_cluster.sidecar.metrics import SidecarMetrics
 from sie_cluster.sidecar.queue.credit import Credit
-from sie_cluster.sidecar.queue.results import Results, word
-from sie_cluster.sidecar.reporting import most_cost
+from sie_cluster.sidecar.queue.large_slices import LargeSlices
+from sie_cluster.sidecar.queue.results import Results, failure, word
 from sie_core.concurrency.pacing import PACING
-from sie_core.contracts import Delivery, Pull, QueueTransport
+from sie_core.contracts import Delivery, InferenceError, Pull, QueueError, QueueTransport
 
-OFFERED_PART = 1 / 2
-"""Part of a sidecar's memory for results larger than a message that wait to be fetched."""
+OFFERED_PART, FETCHED_PART = 1 / 2, 1 / 4
+"""Parts of a sidecar's memory for results larger than a message that wait to be fetched, and for such slices."""
+MOST_FETCHES = 6
+"""The delivery of a slice, for whatever reason it came again, from which on it is not given back where it cannot be
+fetched: its client is told to retry, after 7.5 s in pauses where every delivery failed."""
+CONFIG_S = 2.0
+"""What a change of a config takes at most to reach every worker, while all is well; then another takes the slice."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +63,8 @@ class Host(Protocol):
 
 
 class Slices:
-    """All that are held: taken, sent to the adapter process, answered, and acknowledged or handed back.
+    """All that are held: taken, fetched where they are offered, sent to the adapter process in turn, answered, and
+    acknowledged or handed back.
 
     Args:
         transport: Open.
@@ -81,9 +89,14 @@ class Slices:
         holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store, frames=settings.payload_frames)
         self._results = Results(transport, holder, self)
         self.credit = Credit(settings, asyncio.get_running_loop().call_later)
-        self.load = Load(batch_bytes(settings), most_cost(settings), host.saturation_changed)
-        self.forwarding = Forwarding(settings, Fetcher(transport, store), host, self)
-        self.dispatch = self.forwarding.dispatch
+        self.load = Load(most_cost(settings), host.saturation_changed)
+        self._large = LargeSlices(Fetcher(transport, store), int(sidecar_bytes(settings) * FETCHED_PART))
+        self._most_fetches = min(MOST_FETCHES, settings.max_deliver - 1)
+        self._preparing: dict[int, asyncio.Task[None]] = {}
+        """By number the slices that are not here yet, or their configs."""
+        self._configured = asyncio.Event()
+        """Set with the next change of the adapter process's configs, and then another one."""
+        self.dispatch = Dispatch(settings, self._send)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -99,8 +112,10 @@ class Slices:
         if delivery.attempt >= self._settings.max_deliver:
             log.error("%s was given to workers %d times; it is refused", head.id, delivery.attempt)
             self.finish(held, word(head, GIVEN_TOO_OFTEN), "refused")
+        elif held.frame and not self._lacks_config(head):
+            self.dispatch.take(held)
         else:
-            self.forwarding.take(held)
+            self._preparing[held.number] = asyncio.create_task(self._prepare(held))
 
     def refuse(self, delivery: Delivery, pull: Pull, how: str) -> None:
         """Acknowledge a delivery that is not to be answered, nor held."""
@@ -126,7 +141,11 @@ class Slices:
             return
         self._give_credit(held)
         self.dispatch.waits_for_load(held, waits=waits)
-        self.load.waits_for_load(held.head, waits=waits)
+
+    def configured(self) -> None:
+        """Take that the adapter process has other configs: slices may wait for them."""
+        self._configured.set()
+        self._configured = asyncio.Event()
 
     def lost(self) -> None:
         """Take that the adapter process has ended. What was at work runs alone next: it may have been the cause."""
@@ -177,7 +196,7 @@ class Slices:
     def finish(self, held: Slice, frame: bytes, how: str) -> None:
         """Send a result; the message is acknowledged behind it."""
         self._metrics.ended(how)
-        self._uncount(held, answered=how == "answered")
+        self._uncount(held)
         held.answered = True
         self._results.send(held, frame)
 
@@ -209,8 +228,68 @@ class Slices:
 
     async def end(self) -> None:
         """Offer results no more: nobody would fetch them."""
-        self.forwarding.close()
+        for task in self._preparing.values():
+            task.cancel()
         await self._results.close()
+
+    async def _prepare(self, held: Slice) -> None:
+        """Fetch a slice that is larger than a message, and wait for its config; then it takes its turn."""
+        problem: QueueError | FrameError | None = None
+        try:
+            if not held.frame:
+                held.frame = await self._large.fetch(held, self._host.is_inbox)
+        except (QueueError, FrameError) as error:
+            problem = error
+        has_config = problem is None and await self._config_came(held.head)
+        del self._preparing[held.number]
+        if problem is not None:
+            self._not_fetched(held, problem)
+        elif has_config:
+            self.dispatch.take(held)
+        else:
+            log.warning("%s needs a config that has not come; it goes back to the queue", held.head.id)
+            self.hand_back([held], failed=True)
+
+    def _lacks_config(self, head: WorkHead) -> bool:
+        """Whether the adapter process has an older config than the gateway knew."""
+        if head.config_epoch is None:
+            return False
+        there = self._host.link.configs.epoch
+        return there is not None and head.config_epoch > there
+
+    async def _config_came(self, head: WorkHead) -> bool:
+        """Wait for a slice's config, where it is not there; False where it does not come in time."""
+        if self._lacks_config(head):
+            self._host.lacks_config()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CONFIG_S):
+                    while self._lacks_config(head):
+                        await self._configured.wait()
+        return not self._lacks_config(head)
+
+    def _not_fetched(self, held: Slice, problem: QueueError | FrameError) -> None:
+        """Give a slice back that could not be fetched, or refuse it."""
+        if isinstance(problem, FrameError):
+            log.error("the slice %s is dropped: %s", held.head.id, problem)
+            self.drop(held, "refused")
+            return
+        log.warning("the slice %s could not be fetched: %s", held.head.id, problem)
+        attempt = held.delivery.attempt
+        if problem.failure == "CONFIG":
+            told = "A worker cannot read what its gateway stored; its log says why."
+            self.finish(held, failure(held.head, InferenceError("INTERNAL_ERROR", told)), "refused")
+        elif problem.failure == "NOT_FOUND":
+            self.drop(held)  # nobody waits for it, or its gateway sends it again
+        elif attempt < self._most_fetches:
+            self.hand_back([held], failed=True)
+        else:
+            told = f"A worker could not fetch what the gateway holds for it, at delivery {attempt}; retry."
+            self.finish(held, failure(held.head, InferenceError("QUEUE_UNAVAILABLE", told)), "refused")
+
+    def _send(self, held: Slice) -> None:
+        self._host.link.send(held.number, held.frame)
+        held.frame = b""  # it may be large, and its result larger still
+        self._large.leave(held)
 
     def _is_held(self, head: WorkHead, delivery: Delivery, pull: Pull) -> bool:
         """Whether a slice is held already: this process, or its adapter process, stood still beyond the ack wait."""
@@ -228,19 +307,20 @@ class Slices:
 
     def _let_go(self, held: Slice) -> None:
         """Hold nothing of a slice that was removed from those held."""
-        self._uncount(held, answered=False)
-        self.forwarding.leave(held)
+        self._uncount(held)
+        self.dispatch.remove(held)
+        if (task := self._preparing.pop(held.number, None)) is not None:
+            task.cancel()
+        self._large.leave(held)
         self._results.withdraw(held)
         self._give_credit(held)
         if not self._held:
             self._idle.set()
 
-    def _uncount(self, held: Slice, *, answered: bool) -> None:
+    def _uncount(self, held: Slice) -> None:
         """Have a slice that waits no more for its answer count no more as load."""
         if not held.answered:
-            if held.loading:
-                self.load.waits_for_load(held.head, waits=False)
-            self.load.leave(held.head, answered=answered)
+            self.load.leave(held.head)
 
     def _give_credit(self, held: Slice) -> None:
         if not held.credited:

@@ -81,7 +81,13 @@ async def answer_slices(
             watching.cancel()  # what a sidecar brings is served in place of this machine's folder
         intake.tell_configs()
 
-    configs = _configs(settings, plugins, engine, configs_came, has_own=folder is not None)
+    configs = Configs(
+        lambda export, before: build_catalog(settings, plugins, export=export, before=before),
+        lambda: engine.catalog,
+        engine.follow,
+        configs_came,
+        has_own=folder is not None,
+    )
     # The sidecar drains with this process, and before it: what it has is answered by this one.
     on_close = (lambda: None) if sidecar is None else sidecar.terminate
     preloaded = frozenset(map(listed_id, settings.preload_models))
@@ -135,23 +141,6 @@ async def _watch(settings: ClusterSettings, plugins: PluginSet, engine: Engine, 
         engine.note,
     )
     await supervised("the models folder", watch.run)
-
-
-def _configs(
-    settings: ClusterSettings,
-    plugins: PluginSet,
-    engine: Engine,
-    on_news: Callable[[str | None], None],
-    *,
-    has_own: bool,
-) -> Configs:
-    return Configs(
-        lambda export, before: build_catalog(settings, plugins, export=export, before=before),
-        lambda: engine.catalog,
-        engine.follow,
-        on_news,
-        has_own=has_own,
-    )
 
 
 async def _start(engine: Engine, intake: Intake, entry: socket.socket, configs: Configs, on_ready: OnReady) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from typing import Any
 
-import httpx
 import orjson
 
 from sie_cluster.fleet.pools.pools import Assignment, Pool, Pools
+from sie_cluster.programs.asking import Asked, Away
 from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL
 from sie_cluster.settings import ClusterSettings
 from sie_core.auth import client_token
@@ -20,47 +18,22 @@ MOST_BYTES = 4 << 20
 """Of what a gateway answers."""
 
 
-class PoolsAway(Exception):
-    """Pools cannot be read just now; the message says why and holds no token."""
-
-
-class AskedPools:
+class AskedPools(Asked):
     """A gateway that is asked, with the token that the settings have."""
 
     def __init__(self, url: str, settings: ClusterSettings) -> None:
-        self._where = f"{url.rstrip('/')}/v1/pools"
-        token = client_token(settings)
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._client = httpx.AsyncClient(
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", **headers},
-            verify=ssl.create_default_context(),
-            trust_env=False,
-            follow_redirects=False,
-            timeout=ANSWER_S,
-        )
+        super().__init__(url, client_token(settings), "SIE_AUTH_TOKEN")
 
     async def read(self) -> Pools:
         """Ask for them.
 
         Raises:
-            PoolsAway: No answer, or none that can be used.
+            Away: No answer, or none that can be used.
         """
         try:
-            async with asyncio.timeout(ANSWER_S), self._client.stream("GET", self._where) as response:
-                body = bytearray()
-                async for part in response.aiter_raw():
-                    body += part
-                    if len(body) > MOST_BYTES:
-                        raise PoolsAway(f"{self._where} answered more than {MOST_BYTES} bytes")
-            if response.status_code != 200:
-                raise PoolsAway(f"{self._where} answered {response.status_code}")
-            return read_listing(orjson.loads(body))
-        except TimeoutError:
-            raise PoolsAway(f"{self._where} did not answer within {ANSWER_S:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise PoolsAway(f"{self._where} cannot be reached: {type(error).__name__}") from None
+            return read_listing(orjson.loads(await self.get("/v1/pools", ANSWER_S, MOST_BYTES)))
         except (ValueError, KeyError, TypeError) as error:
-            raise PoolsAway(f"{self._where} answered something else than pools: {error}") from None
+            raise Away(f"{self.url}/v1/pools answered something else than pools: {error}") from None
 
 
 def read_listing(told: dict[str, Any]) -> Pools:

@@ -7,9 +7,10 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 
-from sie_cluster.fleet.pools.asking import AskedPools, PoolsAway
+from sie_cluster.fleet.pools.asking import AskedPools
 from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools
 from sie_cluster.fleet.pools.pools import Pools
+from sie_cluster.programs.asking import Away
 from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL, POOLS
 from sie_cluster.settings import ClusterSettings
 from sie_core.contracts import Entry, QueueError, QueueTransport
@@ -56,7 +57,7 @@ class Assignments:
             store = await self._transport.key_value(POOLS, make=False)
             await store.watch(self._told, KEY)
             self._watches = True
-        except PoolsAway as error:
+        except Away as error:
             self._say(error)
         except QueueError as error:
             if error.failure == "DENIED" and self._asked is not None and not self._asks:

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sie_cluster.gateway.capacity.admission import Admission
-from sie_cluster.gateway.capacity.lanes import Labels, Lane
+from sie_cluster.gateway.capacity.lanes import Labels
 from sie_cluster.gateway.capacity.provisioning import Provisioning
 from sie_cluster.messages.health import WorkerReport
 from sie_cluster.queue.subjects import ANY_PROFILE
@@ -80,66 +80,52 @@ class CapacityNumbers(Collector):
         held = Counter[Labels]()
         for report in reports:
             held[report.profile, report.bundle] += report.held
-        demand = self._provisioning.demand.pending()
-        yield self._gauge("pending_demand", self._by_labels((lane, float(count)) for lane, count in demand))
-        oldest = ((key.lane, now - next(iter(key.tickets)).since) for key in keys)
-        yield self._gauge("queue_age_seconds", self._by_labels(oldest, max))
-        yield self._gauge("queued_cost", self._by_labels((key.lane, key.cost) for key in keys))
-        yield self._gauge("worker_queue_depth", held)
-        yield self._gauge("active_lease_gpus", self._leased())
-        yield self._responses()
-        yield self._rejected()
+        demand = ((lane.labels, count) for lane, count in self._provisioning.demand.pending())
+        oldest = ((key.lane.labels, now - next(iter(key.tickets)).since) for key in keys)
+        costs = ((key.lane.labels, key.cost) for key in keys)
+        yield self._family(GaugeMetricFamily, "pending_demand", self._by_labels(demand))
+        yield self._family(GaugeMetricFamily, "queue_age_seconds", self._by_labels(oldest, max))
+        yield self._family(GaugeMetricFamily, "queued_cost", self._by_labels(costs))
+        yield self._family(GaugeMetricFamily, "worker_queue_depth", held)
+        yield self._family(GaugeMetricFamily, "active_lease_gpus", self._leased())
+        told_to_wait = self._by_labels(self._provisioning.refused.items())
+        yield self._family(CounterMetricFamily, "provisioning_responses", told_to_wait)
+        yield self._rejected(told_to_wait)
 
     def _see(self, labels: Iterable[Labels]) -> None:
         for each in labels:
             if len(self._seen) < MOST_SERIES:
                 self._seen.add(each)
 
-    def _gauge(self, name: str, values: Mapping[Labels, float]) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=_LABELS)
+    def _family(
+        self, kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, values: Mapping[Labels, float]
+    ) -> Metric:
+        family = kind(f"sie_gateway_{name}", ABOUT[name], labels=_LABELS)
         self._see(values)
         for labels in sorted(self._seen):
             family.add_metric(labels, values.get(labels, 0.0))
         return family
 
-    def _responses(self) -> CounterMetricFamily:
-        name = "provisioning_responses"
-        family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=_LABELS)
-        counts = self._counted(self._provisioning.refused)
-        self._see(counts)
-        for labels in sorted(self._seen):
-            family.add_metric(labels, counts.get(labels, 0.0))
-        return family
-
-    def _rejected(self) -> CounterMetricFamily:
+    def _rejected(self, told_to_wait: Mapping[Labels, float]) -> Metric:
         name = "rejected_requests"
         family = CounterMetricFamily(f"sie_gateway_{name}", ABOUT[name], labels=(*_LABELS, "reason"))
-        for reason, refused in (("provisioning", self._provisioning.refused), ("queue_full", self._admission.refused)):
-            counts = self._counted(refused)
-            self._see(counts)
+        full = self._by_labels(self._admission.refused.items())
+        self._see(full)
+        for reason, refused in (("provisioning", told_to_wait), ("queue_full", full)):
             for labels in sorted(self._seen):
-                family.add_metric((*labels, reason), counts.get(labels, 0.0))
+                family.add_metric((*labels, reason), refused.get(labels, 0.0))
         for others, count in sorted(self._refused().items()):
             family.add_metric(others, count)
         return family
 
-    def _labels(self, labels: Labels) -> Labels:
-        profile, bundle = labels
-        return (self._default if profile == ANY_PROFILE else profile), bundle
-
-    def _counted(self, refused: Mapping[Labels, int]) -> Counter[Labels]:
-        counts = Counter[Labels]()
-        for labels, count in refused.items():
-            counts[self._labels(labels)] += count
-        return counts
-
     def _by_labels(
         self,
-        values: Iterable[tuple[Lane, float]],
+        values: Iterable[tuple[Labels, float]],
         join: Callable[[float, float], float] = lambda one, other: one + other,
     ) -> dict[Labels, float]:
+        """Join values of equal labels; requests for any profile count to the default one."""
         joined: dict[Labels, float] = {}
-        for lane, value in values:
-            labels = self._labels(lane.labels)
+        for (profile, bundle), value in values:
+            labels = (self._default if profile == ANY_PROFILE else profile), bundle
             joined[labels] = join(joined[labels], value) if labels in joined else value
         return joined

@@ -165,7 +165,7 @@ class Dispatcher:
     def tell_again(self) -> None:
         """Tell workers anew which models are asked for: one has come that was not told."""
         self._telling.forget()
-        for pool, subject in {(flight.packed.pool, flight.packed.subject) for flight in self._flights.values()}:
+        for pool, subject in {(flight.packed.to.pool, flight.packed.to.subject) for flight in self._flights.values()}:
             self._tasks.start(self._telling.needed(pool, subject))
 
     async def carry(self, packed: Packed, left_s: float, trace: str | None) -> Flight:
@@ -180,9 +180,9 @@ class Dispatcher:
         most = min(transport.max_payload // 2, batch_bytes(self._settings))
         flight = self._flights[reply] = Flight(packed, reply, left_s, most, trace, self)
         try:
-            if packed.pool not in self._pools:
-                await self._wait_for_pool(packed.pool, left_s)
-            await self._telling.needed(packed.pool, packed.subject)
+            if packed.to.pool not in self._pools:
+                await self._wait_for_pool(packed.to.pool, left_s)
+            await self._telling.needed(packed.to.pool, packed.to.subject)
             await flight.run()
         finally:
             del self._flights[reply]
@@ -218,7 +218,7 @@ class Dispatcher:
         if attempt > 1:
             self._metrics.again.inc()
 
-        work = Work(flight.packed.subject, part.head.id, message, ttl_s=max(1.0, ttl_s))
+        work = Work(flight.packed.to.subject, part.head.id, message, ttl_s=max(1.0, ttl_s))
         began, loop = time.monotonic(), asyncio.get_running_loop()
 
         def stored(outcome: int | QueueError) -> None:
@@ -230,7 +230,7 @@ class Dispatcher:
                     flight.stored(part, attempt, outcome)
             elif part.result is None and isinstance(outcome, int):
                 # It was cancelled before the broker had said where it is.
-                self._tasks.start(self._delete(flight.packed.pool, outcome))
+                self._tasks.start(self._delete(flight.packed.to.pool, outcome))
 
         def again() -> None:
             # The broker stores an id once: a publication whose answer was lost does not count twice.
@@ -283,7 +283,7 @@ class Dispatcher:
     def bury(self, flight: Flight, part: Part, why: str) -> None:
         """Keep a slice for the operator."""
         self._metrics.dead.inc()
-        self._tasks.start(bury(self.transport, flight.packed.pool, part.head, why, b"".join(flight.pack(part, 0.0))))
+        self._tasks.start(bury(self.transport, flight.packed.to.pool, part.head, why, b"".join(flight.pack(part, 0.0))))
 
     def cancel(self, flight: Flight) -> None:
         """Delete what waits, and have sidecars drop what they hold."""
@@ -291,7 +291,7 @@ class Dispatcher:
         if parts and self._transport is not None:
             self._metrics.cancelled.inc(len(parts))
             sequences = [part.sequence for part in parts if part.sequence is not None]
-            self._tasks.start(self._cancel(flight.packed.pool, flight.reply, sequences))
+            self._tasks.start(self._cancel(flight.packed.to.pool, flight.reply, sequences))
 
     async def _cancel(self, pool: str, reply: str, sequences: list[int]) -> None:
         try:

@@ -79,7 +79,7 @@ class Flight:
     def __init__(
         self, packed: Packed, reply: str, left_s: float, most_bytes: int, trace: str | None, publisher: Publisher
     ) -> None:
-        self.packed, self.reply = packed, reply
+        self.packed, self.reply, to = packed, reply, packed.to
         self.until = time.monotonic() + left_s
         self._publisher = publisher
         self._error: InferenceError | None = None
@@ -92,7 +92,7 @@ class Flight:
         self.last: ResultHead | None = None
         """The head of the result that came last."""
         spans = list(cut(packed.items, max(1, most_bytes - len(packed.shared) - len(packed.query))))
-        key = work_key(packed.model, packed.operation, packed.shared)
+        key = work_key(to.model.id, packed.operation, packed.shared)
         self.parts = [
             Part(
                 WorkHead(
@@ -101,7 +101,7 @@ class Flight:
                     slices=len(spans),
                     attempt=1,
                     operation=packed.operation,
-                    model=packed.model,
+                    model=to.model.id,
                     key=key,
                     first=span.start,
                     items=len(span),
@@ -110,10 +110,10 @@ class Flight:
                     client=packed.client,
                     priority=packed.priority,
                     trace=trace,
-                    config_epoch=packed.config_epoch,
-                    lora=packed.lora,
-                    resource_pool=packed.resource_pool,
-                    profile=packed.profile,
+                    config_epoch=to.config_epoch,
+                    lora=to.lora,
+                    resource_pool=to.resource_pool,
+                    profile=to.profile,
                 ),
                 span,
             )

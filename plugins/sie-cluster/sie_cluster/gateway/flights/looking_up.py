@@ -70,9 +70,9 @@ class LookUps:
     async def _look_up(self, flight: Flight, part: Part, sequence: int) -> None:
         part.looked_at = time.monotonic()
         try:
-            if await self._transport().holds_work(work_queue(flight.packed.pool).name, sequence):
+            if await self._transport().holds_work(work_queue(flight.packed.to.pool).name, sequence):
                 part.missed_at = None
-                await self._waits(flight.packed.pool, flight.packed.subject)
+                await self._waits(flight.packed.to.pool, flight.packed.to.subject)
                 return
         except QueueError:
             return

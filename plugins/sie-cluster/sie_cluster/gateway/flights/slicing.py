@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sie_cluster.gateway.routing import Destination
 from sie_cluster.messages.frames import LARGE_BYTES
 from sie_cluster.messages.requests import media_bytes, pack_large_items, pack_small_items
 from sie_cluster.messages.work import MOST_ITEMS, WorkOperation
-from sie_cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
 from sie_core.contracts import Item
 
 
 class Packed(NamedTuple):
     """A request as bytes; see `sie_cluster.messages.requests`."""
 
-    model: str
-    """As it is listed."""
+    to: Destination
     operation: WorkOperation
     request_id: str
     shared: bytes
@@ -25,13 +24,6 @@ class Packed(NamedTuple):
     query: bytes = b""
     client: str | None = None
     priority: str | None = None
-    pool: str = ""
-    subject: str = ""
-    """Of the work, in that pool."""
-    config_epoch: int | None = None
-    lora: str | None = None
-    resource_pool: str = DEFAULT_RESOURCE_POOL
-    profile: str = ANY_PROFILE
 
 
 async def pack_items(items: Sequence[Item]) -> list[bytes]:

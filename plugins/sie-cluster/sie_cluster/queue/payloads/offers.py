@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from sie_cluster.messages.frames import FrameError
+from pydantic import Field, TypeAdapter, ValidationError
+
+from sie_cluster.messages.frames import FrameError, wrong
 
 FRAME_BYTES = 512 << 10
 """Of one frame of a payload that its sender holds."""
@@ -21,14 +22,14 @@ class Offer:
 
     subject: str
     """Its sender's: takes questions for frames, and the word that all has come."""
-    bytes: int
-    key: str | None = None
+    bytes: Annotated[int, Field(ge=0, strict=True)]
+    key: Annotated[str, Field(pattern=f"^{KEY.pattern}$")] | None = None
     """Where it lies in the payload store; None where its sender holds it."""
 
     def to_map(self) -> dict[str, Any]:
         """Write it for a head."""
-        told = {"subject": self.subject, "bytes": self.bytes}
-        return told if self.key is None else {**told, "key": self.key}
+        told: dict[str, Any] = _OFFER.dump_python(self, exclude_defaults=True)
+        return told
 
     @classmethod
     def from_map(cls, fields: Any, most: int) -> Offer:
@@ -37,13 +38,13 @@ class Offer:
         Raises:
             FrameError: It is no offer, or one of more than `most` bytes.
         """
-        if not isinstance(fields, Mapping):
-            raise FrameError("an offer is no map")
-        subject, size, key = fields.get("subject"), fields.get("bytes"), fields.get("key")
-        if not isinstance(subject, str) or not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise FrameError("it is no offer of a payload")
-        if key is not None and (not isinstance(key, str) or not KEY.fullmatch(key)):
-            raise FrameError("the key of an offer is none of a payload store")
-        if size > most:
-            raise FrameError(f"a payload of {size} bytes is beyond the {most} that this process takes")
-        return cls(subject, size, key)
+        try:
+            offer = _OFFER.validate_python(fields)
+        except ValidationError as error:
+            raise wrong(error) from None
+        if offer.bytes > most:
+            raise FrameError(f"a payload of {offer.bytes} bytes is beyond the {most} that this process takes")
+        return offer
+
+
+_OFFER = TypeAdapter(Offer)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from sie_cluster.settings import ClusterSettings
-from sie_cluster.sidecar.reporting import most_cost
+from sie_cluster.sidecar.load import most_cost
 from sie_core.contracts import Pull
 
 RECENT = 64

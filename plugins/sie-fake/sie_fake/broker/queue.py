@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sie_cluster.in_process_stores import MAX_PAYLOAD, Store, StoredJournal, call
-from sie_core.contracts.queue import (
+from sie_core.contracts import (
     ConnectionState,
     ConsumerSettings,
     Delivery,
@@ -27,9 +26,9 @@ from sie_core.contracts.queue import (
     QueueTransport,
     QueueTransportFactory,
     Work,
-    matches,
-    overlap,
 )
+from sie_fake.broker.patterns import matches, overlap
+from sie_fake.broker.stores import MAX_PAYLOAD, Store, StoredJournal, call
 
 
 def in_process_transports() -> list[QueueTransportFactory]:

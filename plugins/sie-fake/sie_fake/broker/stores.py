@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sie_core.contracts.queue import Entry, Journal, KeyValue, QueueError, Reading, Record, matches
+from sie_core.contracts import Entry, Journal, KeyValue, QueueError, Reading, Record
+from sie_fake.broker.patterns import matches
 
 MAX_PAYLOAD = 1 << 20
 """Bytes of a message, as many as a broker takes by default."""
 _KEY = re.compile(r"[\w=-]+(\.[\w=-]+)*", re.ASCII)
 
-log = logging.getLogger("sie_core.queue")
+log = logging.getLogger(__name__)
 
 
 def call(callback: Callable[[Any], None], value: Any) -> None:
