@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from sie_cpu import builds, kernels
-from sie_cpu import runner as kernel_runner
 from sie_cpu.builds import Build
-from sie_cpu.entry import spans
+from sie_cpu.forward import encoder as kernel_runner
+from sie_cpu.forward.batch import spans
 from sie_cpu.kernels import Kernels
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import BuiltRunner

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from sie_cpu.packing import Packer
-from sie_pytorch.forward import LayerStack, RunnerUnfitError
+from sie_cpu.packing import Packer, UnfitError
+from sie_cpu.runner import layer_parts
+from sie_pytorch.forward import LayerStack
 from transformers import BertConfig, BertModel, Qwen3Config, Qwen3Model
 
 from tests.pytorch.forward.support import LOOPED
@@ -31,7 +32,7 @@ def pack(model: Any) -> None:
     stack = LayerStack(model, LAYERS_OF[model.config.model_type], LOOPED)
     packer = Packer(_Kernels(), stack)
     for layer, norms in zip(stack.modules, stack.norms(), strict=True):
-        packer.layer(layer, norms)
+        packer.layer(layer_parts(stack, layer, norms))
 
 
 BERT_FAULTS: dict[str, Callable[[Any], None]] = {
@@ -68,19 +69,19 @@ def test_a_layer_whose_parts_do_not_fit_is_refused(
     model = of(config)
     pack(model)
     fault(layers_of(model)[number])
-    with pytest.raises(RunnerUnfitError, match="sizes"):
+    with pytest.raises(UnfitError, match="sizes"):
         pack(model)
 
 
 def test_a_layer_of_other_sizes_than_the_first_is_refused() -> None:
     model, other = (BertModel(BertConfig(**{**ENCODER, "intermediate_size": inner})) for inner in (48, 96))
     layers_of(model)[1] = layers_of(other)[1]
-    with pytest.raises(RunnerUnfitError, match="sizes"):
+    with pytest.raises(UnfitError, match="sizes"):
         pack(model)
 
 
 def test_norms_of_two_epsilons_are_refused() -> None:
     model = BertModel(BertConfig(**ENCODER))
     layers_of(model)[1].output.LayerNorm.eps = 0.5
-    with pytest.raises(RunnerUnfitError, match=r"epsilons, 1e-12 and 0\.5"):
+    with pytest.raises(UnfitError, match=r"epsilons, 1e-12 and 0\.5"):
         pack(model)

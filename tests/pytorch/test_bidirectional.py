@@ -17,9 +17,9 @@ import torch
 import transformers as tf
 from sentence_transformers.sentence_transformer import modules as st
 from sie_cpu.plugin import sie_runners
-from sie_pytorch.families.encode.claims import claim_encoder
 from sie_pytorch.forward.specs import RUNNERS
 from sie_sentence_transformers.references.vectors import Vectors
+from sie_text.claims import claim_encoder
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Claim, Item, ModelInfo, ModelLoadError, NoClaim, Task

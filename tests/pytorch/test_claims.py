@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from sie_pytorch import plugin
-from sie_pytorch.families.encode.claims import claim_encoder
 from sie_sentence_transformers import plugin as fallback
 from sie_sentence_transformers.fallback.claims import PRIORITY, claim_fallback
+from sie_text.claims import claim_encoder
 
 from sie_core.contracts import Claim, ModelCard, ModuleCard, NoClaim
 

@@ -13,8 +13,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
-from sie_pytorch.families.encode.claims import claim_encoder
 from sie_sentence_transformers.fallback.claims import claim_fallback
+from sie_text.claims import claim_encoder
 from tokenizers import Tokenizer
 
 from sie_core.catalog import read_card

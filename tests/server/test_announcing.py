@@ -40,7 +40,7 @@ def test_the_command_that_a_server_prints_works_and_a_load_takes_one_line(tmp_pa
             "sie_core.server",
             "sie_core.engine.residency.lifecycle",
         ]
-        assert re.search(rf"{MINILM} is loaded in \d+\.\d s by the family pytorch: \w+ \S+, \d+ MB \[", log[1])
+        assert re.search(rf"{MINILM} is loaded in \d+\.\d s by the family cpu: \w+ \S+, \d+ MB \[", log[1])
 
 
 def test_those_come_first_that_answer_at_once_and_the_default_of_the_others() -> None:

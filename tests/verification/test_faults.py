@@ -15,14 +15,13 @@ from sie_pytorch.families.vision import images
 from sie_pytorch.families.vision.adapter import VisionEncoder
 from sie_pytorch.families.vision.images import Decoder
 from sie_pytorch.heads.composed.encoder import TextEncoder
-from sie_pytorch.heads.entities import EntityHead
 from sie_pytorch.heads.sparse.splade import SpladeHead
 from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.dense import DenseHead
 from sie_pytorch.heads.vectors.multivector import MultivectorHead
 from sie_pytorch.heads.vectors.steps import UnitLengthStep
 from sie_text import prompts
-from sie_text.heads import ClassificationHead, Odds
+from sie_text.heads import ClassificationHead, EntityHead, Odds
 from sie_text.heads.logits import pairs
 from sie_text.labels import Labels
 from sie_text.pairs import PairPreparation

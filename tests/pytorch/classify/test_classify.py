@@ -12,9 +12,8 @@ import pytest
 import torch
 import transformers as tf
 from sie_pytorch import plugin
-from sie_pytorch.families.classify.claims import claim_classifier
 from sie_pytorch.families.classify.loading import load
-from sie_pytorch.families.pairs.claims import claim_pairs
+from sie_text.claims import claim_classifier, claim_pairs
 
 from sie_core.catalog import read_card
 from sie_core.catalog.families import choose_family

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from sie_pytorch.families.encode.claims import claim_encoder
-from sie_pytorch.families.previews import preview_encoder
 from sie_pytorch.forward import BuiltRunner
 from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.multivector import MultivectorHead
+from sie_text.claims import claim_encoder, preview_encoder
 from sie_text.heads.sparse import token_weights
 
 from sie_core.catalog import read_card

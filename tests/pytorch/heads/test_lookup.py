@@ -11,9 +11,9 @@ import torch
 from safetensors.numpy import load_file, save_file
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import Router, SparseStaticEmbedding, SpladePooling, Transformer
-from sie_pytorch.families.encode.claims import claim_encoder
 from sie_pytorch.forward import BuiltRunner
 from sie_sentence_transformers.fallback.claims import claim_fallback
+from sie_text.claims import claim_encoder
 from sie_text.static import LookupEncoder, LookupKey
 
 from sie_core.catalog import read_card

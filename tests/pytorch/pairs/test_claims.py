@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sie_pytorch.families.encode.claims import claim_encoder
-from sie_pytorch.families.pairs.claims import claim_pairs
-from sie_pytorch.families.previews import preview_pairs
 from sie_sentence_transformers.fallback.claims import claim_fallback
+from sie_text.claims import claim_encoder, claim_pairs, preview_pairs
 
 from sie_core.contracts import Claim, ModelCard, ModelConfig, ModuleCard, Profile
 

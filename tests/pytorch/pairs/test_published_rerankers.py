@@ -17,7 +17,7 @@ import transformers as tf
 import yaml
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import modules as cross
-from sie_pytorch.families.pairs.claims import LINES, claim_pairs
+from sie_text.claims import LINES, claim_pairs
 from sie_text.pairs import QWEN3_INSTRUCTION, QWEN3_RERANKER
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 

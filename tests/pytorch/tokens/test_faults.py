@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from sie_pytorch.families.tokens.loading import load
-from sie_pytorch.heads.entities import EntityHead
 from sie_text.entities import marks as marking
 from sie_text.entities import places, preparation, reading
 from sie_text.entities.marks import Marks
 from sie_text.entities.places import PlacedTokens
 from sie_text.entities.tags import TagSet
 from sie_text.entities.windows import Bounds, cut_windows
+from sie_text.heads import EntityHead
 
 from sie_core.contracts import Adapter
 from tests.pytorch.encoders import context

@@ -14,8 +14,8 @@ import torch
 import transformers as tf
 from safetensors.torch import load_file, save_file
 from sie_pytorch import plugin
-from sie_pytorch.families.tokens.claims import claim_token_classifier
 from sie_pytorch.families.tokens.loading import load
+from sie_text.claims import claim_token_classifier
 from sie_text.entities import preparation
 
 from sie_core.catalog import read_card

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
-from sie_pytorch.families.encode.claims import claim_encoder
-from sie_pytorch.families.pairs.claims import claim_pairs
-from sie_pytorch.families.previews import preview_vision
 from sie_pytorch.families.vision.claims import claim_vision
 from sie_sentence_transformers.fallback.claims import claim_fallback
+from sie_text.claims import claim_encoder, claim_pairs, preview_vision
 from transformers import SiglipTextConfig
 
 from sie_core.catalog import read_card

@@ -5,11 +5,14 @@ outputs. `TextParts` and `HeadAdapter` are the rest of an encoder but its forwar
 from all of it and computes on a device. Only the names below are public.
 """
 
-from sie_text.heads.build import build_classification_head, build_heads, build_pair_head
+from sie_text.heads.build import build_classification_head, build_entity_head, build_heads, build_pair_head
 from sie_text.heads.composed.adapter import EXTRACTED, Choice, HeadAdapter, TextEncoder, joined
+from sie_text.heads.composed.entities import EntityParts, EntityUnits
+from sie_text.heads.composed.pairs import PairParts, PairUnits
 from sie_text.heads.composed.parts import TextParts
 from sie_text.heads.logits.classification import Activation, ClassificationHead, default_activation
 from sie_text.heads.logits.classifier import Classifier, Odds, PooledClassifier
+from sie_text.heads.logits.entities import EntityHead, TokenLogits
 from sie_text.heads.logits.pairs import LabelChoice, PairHead
 from sie_text.heads.pooling import pool
 from sie_text.heads.protocol import Head, HeadContext, Output
@@ -30,6 +33,9 @@ __all__ = [
     "Classifier",
     "DenseChoice",
     "DenseHead",
+    "EntityHead",
+    "EntityParts",
+    "EntityUnits",
     "Head",
     "HeadAdapter",
     "HeadContext",
@@ -42,6 +48,8 @@ __all__ = [
     "Odds",
     "Output",
     "PairHead",
+    "PairParts",
+    "PairUnits",
     "PooledClassifier",
     "Spans",
     "SpladeHead",
@@ -49,10 +57,12 @@ __all__ = [
     "Steps",
     "TextEncoder",
     "TextParts",
+    "TokenLogits",
     "TokenWeightHead",
     "UnitLength",
     "Upload",
     "build_classification_head",
+    "build_entity_head",
     "build_heads",
     "build_pair_head",
     "default_activation",

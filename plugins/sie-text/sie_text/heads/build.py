@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from sie_core.contracts import ModelCard, ModelLoadError
+from sie_text.entities import TagSet
 from sie_text.heads.layouts import (
     CLASSIFIERS,
     MASKED_LANGUAGE,
+    TOKEN_CLASSIFIERS,
     VOCABULARY,
     class_before,
     find_layout,
@@ -13,6 +15,7 @@ from sie_text.heads.layouts import (
 )
 from sie_text.heads.logits.classification import ClassificationHead, default_activation
 from sie_text.heads.logits.classifier import Classifier, Odds, PooledClassifier
+from sie_text.heads.logits.entities import EntityHead
 from sie_text.heads.logits.pairs import PairHead
 from sie_text.heads.protocol import Head, HeadContext
 from sie_text.heads.sparse.splade import SpladeHead
@@ -70,6 +73,20 @@ def build_classification_head(context: HeadContext) -> ClassificationHead:
     classifier = _own_classifier(context)
     names = Labels.of(context.card, classifier.labels, None).names
     return ClassificationHead(classifier, names, default_activation(context.card, len(names)))
+
+
+def build_entity_head(context: HeadContext, tags: TagSet) -> EntityHead:
+    """Load the head of a token classifier, of one of the classes in `TOKEN_CLASSIFIERS`.
+
+    Raises:
+        ModelLoadError: `CORRUPT`: weights are missing or do not fit.
+        NotUnderstoodError: It is of another class, or has another number of labels than its config names.
+    """
+    layout = find_layout(context.card, TOKEN_CLASSIFIERS, "ForTokenClassification")
+    logits = Steps(read_layers(context.card, layout), context.hidden_size)
+    if logits.dims != len(tags.labels):
+        raise NotUnderstoodError(f"it names {len(tags.labels)} labels, and its class has {logits.dims}")
+    return EntityHead(logits, tags)
 
 
 def build_pair_head(recipe: PairRecipe, context: HeadContext) -> PairHead:

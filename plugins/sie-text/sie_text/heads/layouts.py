@@ -78,6 +78,22 @@ CLASSIFIERS: Mapping[str, Layout] = {
 }
 """By the name of a class before `ForSequenceClassification`."""
 
+_LABELLED = Layout((Layer(("classifier",)),))
+TOKEN_CLASSIFIERS: Mapping[str, Layout] = {
+    "Bert": _LABELLED,
+    "Camembert": _LABELLED,
+    "DebertaV2": _LABELLED,
+    "DistilBert": _LABELLED,
+    "Electra": _LABELLED,
+    "Ernie": _LABELLED,
+    "ModernBert": Layout((*_MODERN, Layer(("classifier",)))),
+    "Qwen2": Layout((Layer(("score",)),)),
+    "Qwen3": Layout((Layer(("score",)),)),
+    "Roberta": _LABELLED,
+    "XLMRoberta": _LABELLED,
+}
+"""By the name of a class before `ForTokenClassification`."""
+
 _EMBEDDED = "embeddings.word_embeddings"
 _BERT = Layout(
     (

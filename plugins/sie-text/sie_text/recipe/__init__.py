@@ -16,6 +16,17 @@ from sie_text.recipe.encoders.multivector import STANFORD, is_multivector
 from sie_text.recipe.encoders.reading import read_recipe
 from sie_text.recipe.encoders.router import LookupSettings, Role, Routes, is_router, is_sparse_router, read_routes
 from sie_text.recipe.files import UNLIMITED, card_below, has_tokenizer, misnamed_weights, of_found_weights, size
+from sie_text.recipe.lora import (
+    CONFIG_FILE,
+    LOWER,
+    UPPER,
+    WEIGHTS_FILE,
+    check_lora_shapes,
+    lora_layers,
+    lora_scale,
+    refuse_other_kinds,
+    require_lora_files,
+)
 from sie_text.recipe.own_code import OwnCodeError, heed_auto_map, own_class
 from sie_text.recipe.pairs import (
     PairRecipe,
@@ -46,10 +57,14 @@ from sie_text.recipe.static import StaticRecipe, read_static_recipe
 from sie_text.recipe.vision import VISION_ARCHITECTURES, VisionRecipe, read_vision_recipe
 
 __all__ = [
+    "CONFIG_FILE",
+    "LOWER",
     "MODES",
     "STANFORD",
     "UNLIMITED",
+    "UPPER",
     "VISION_ARCHITECTURES",
+    "WEIGHTS_FILE",
     "DenseSettings",
     "ExpansionSettings",
     "HeadSettings",
@@ -73,6 +88,7 @@ __all__ = [
     "TransformerSettings",
     "VisionRecipe",
     "card_below",
+    "check_lora_shapes",
     "class_of_type",
     "content_fault",
     "entailment_label",
@@ -86,6 +102,8 @@ __all__ = [
     "is_multivector",
     "is_router",
     "is_sparse_router",
+    "lora_layers",
+    "lora_scale",
     "misnamed_weights",
     "most_bytes",
     "of_found_weights",
@@ -95,5 +113,7 @@ __all__ = [
     "read_routes",
     "read_static_recipe",
     "read_vision_recipe",
+    "refuse_other_kinds",
+    "require_lora_files",
     "size",
 ]

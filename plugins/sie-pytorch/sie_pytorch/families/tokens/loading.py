@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
-from sie_text.entities import EntityPreparation, TagSet
-from sie_text.labels import Labels
-from sie_text.lengths import Lengths, sequence_lengths
-from sie_text.loading import (
-    Stages,
-    disable_progress_bars,
-    needed_card,
-    profile_options,
-    require_weights,
-    run_once,
-)
-from sie_text.recipe import NotUnderstoodError, TransformerSettings
-from sie_text.tokenizer import load_tokenizer
+from sie_text.entities import TagSet
+from sie_text.heads import EntityHead, EntityParts
+from sie_text.loading import Stages, disable_progress_bars
+from sie_text.recipe import NotUnderstoodError
 
-from sie_core.contracts import LoadContext, ModelCard, ModelFacts, ModelLoadError, Task, device_errors
+from sie_core.contracts import LoadContext, ModelLoadError, device_errors
 from sie_pytorch.families.tokens.adapter import TokenClassifier
-from sie_pytorch.families.tokens.claims import SUFFIX
 from sie_pytorch.heads import HeadContext
 from sie_pytorch.heads.composed.judging import HeadJudge
 from sie_pytorch.heads.composed.running import runner_for
-from sie_pytorch.heads.entities import EntityHead
 
-AUTO_CLASS = f"AutoModel{SUFFIX}"
-UNNAMED_LABELS = 2
-"""transformers' own number if a config.json names none."""
+AUTO_CLASS = "AutoModelForTokenClassification"
 
 
 def load(context: LoadContext) -> TokenClassifier:
@@ -47,22 +32,16 @@ def load(context: LoadContext) -> TokenClassifier:
 
 
 def _load(context: LoadContext) -> TokenClassifier:
-    card, config, stages = needed_card(context), context.model.config, Stages(context)
-    require_weights(card)
+    stages = Stages(context)
     disable_progress_bars()
-    tokenizer = load_tokenizer(card, trust_remote_code=config.trust_remote_code)
-    tags = _tags(card)
+    parts = EntityParts(context)
+    card, tokenizer, tags = parts.card, parts.tokenizer, parts.tags
     stages.done("tokenizer")
-    device, task = torch.device(str(context.device)), Task("extract", options=profile_options(context))
-
-    def prepare(limit: int | None) -> tuple[EntityPreparation, Lengths, str | None]:
-        lengths, note = sequence_lengths(config, card, TransformerSettings(), tokenizer, limit)
-        return EntityPreparation(context.model.id, tokenizer, lengths, tags), lengths, note
-
+    device = torch.device(str(context.device))
     judge = HeadJudge(
-        lambda items, limit: (each for windows in prepare(limit)[0].sequences(items, task) for each in windows),
+        parts.probes,
         lambda size: _head(HeadContext(card, tokenizer, size, "float32", device), tags),
-        task,
+        parts.task,
         device,
     )
     runner = runner_for(context, card, (AUTO_CLASS,), takes_lora=True, judge=judge)
@@ -70,30 +49,19 @@ def _load(context: LoadContext) -> TokenClassifier:
     with device_errors():
         head = _head(HeadContext(card, tokenizer, info.hidden_size, info.precision, device), tags)
     stages.done("weights")
-    preparation, lengths, length_note = prepare(info.max_sequence_length)
+    preparation = parts.preparation(info.max_sequence_length)
     gives_types = info.embeds_types and tokenizer.takes_types
     model = TokenClassifier(preparation, runner, head, gives_types=gives_types, device=device, threads=context.threads)
-    run_once(model, context, task)
-    stages.done("warm")
-    window = f"{lengths.default} tokens; longer texts are read in windows that overlap"
-    notes = {"tokenizer": tokenizer.note, "max_sequence_length": length_note, "window": window}
-    model.facts = ModelFacts(
-        operations=("extract",),
-        takes_labels="optional",
-        max_sequence_length=lengths.default,
-        memory_bytes=info.memory_bytes + head.memory_bytes,
-        takes_lora=runner.takes_lora,
+    model.facts = parts.facts(
+        model,
+        head,
+        info.notes,
+        memory_bytes=info.memory_bytes,
         precision=info.precision,
-        notes={**info.notes, **{name: note for name, note in notes.items() if note}, **head.notes},
+        takes_lora=runner.takes_lora,
     )
+    stages.done("warm")
     return model
-
-
-def _tags(card: ModelCard) -> TagSet:
-    """Read the labels of the checkpoint."""
-    names = card.config.get("id2label")
-    count = len(names) if isinstance(names, Mapping) and names else UNNAMED_LABELS
-    return TagSet.of(Labels.of(card, count, None).names)
 
 
 def _head(context: HeadContext, tags: TagSet) -> EntityHead:

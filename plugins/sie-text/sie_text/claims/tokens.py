@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sie_core.contracts import Claim, ModelCard, ModelConfig, ModelFacts, NoClaim
 from sie_text.architectures import architecture_of
 from sie_text.recipe import class_of_type
-
-from sie_core.contracts import Claim, ModelCard, ModelConfig, ModelFacts, NoClaim
 
 SUFFIX = "ForTokenClassification"
 SHOWN_LABELS = 8

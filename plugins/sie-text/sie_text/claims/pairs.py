@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from sie_core.contracts import Claim, ModelCard, NoClaim
 from sie_text.architectures import has_classifier
 from sie_text.recipe import NotUnderstoodError, is_cross_encoder, read_pair_recipe
-
-from sie_core.contracts import Claim, ModelCard, NoClaim
 
 PRIORITY = 0
 SINGLE_TEXTS_PRIORITY = -100

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sie_core.contracts import Claim, ModelCard, ModelConfig, ModelFacts
 from sie_text.architectures import has_classifier
 from sie_text.labels import Labels
 from sie_text.recipe import NotUnderstoodError, read_pair_recipe
-
-from sie_core.contracts import Claim, ModelCard, ModelConfig, ModelFacts
 
 
 def claim_classifier(card: ModelCard) -> Claim | None:

@@ -1,4 +1,4 @@
-"""The claims of the family `pytorch`, with a reason for operators.
+"""The claims of a family of text encoders, with a reason for operators.
 
 It reads the card alone and imports no model library. Score heads are not claimed: their files look like an encoder's,
 and pooling them would give meaningless vectors.
@@ -6,6 +6,7 @@ and pooling them would give meaningless vectors.
 
 from __future__ import annotations
 
+from sie_core.contracts import Claim, ModelCard, ModelLoadError, NoClaim
 from sie_text.architectures import is_encoder, translate
 from sie_text.recipe import (
     STANFORD,
@@ -23,8 +24,6 @@ from sie_text.recipe import (
     read_recipe,
     read_routes,
 )
-
-from sie_core.contracts import Claim, ModelCard, ModelLoadError, NoClaim
 
 PRIORITY = 0
 PLAIN_SPLADE_PRIORITY = -50

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sie_text.entities import Marks, TagSet, Window, joined_marks, mark, read_entities
-from sie_text.heads import Head, Output, Upload
-from sie_text.sequences import PackedBatch, TokenSequence
 
 from sie_core.contracts import ItemOutput
+from sie_text.entities import Marks, TagSet, Window, joined_marks, mark, read_entities
+from sie_text.heads.protocol import Head, Output
+from sie_text.heads.spans import Upload
+from sie_text.sequences import PackedBatch, TokenSequence
 
 
 class TokenLogits(Protocol):
     """Maps the states of tokens to logits."""
 
     memory_bytes: int
-    """Bytes of its weights on the device."""
+    """Bytes of its weights, where it computes."""
 
-    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+    def __call__(self, states: Any, /) -> Any:
         """Turn `[tokens, hidden]` into float32 logits `[tokens, labels]`."""
 
 
@@ -49,20 +49,20 @@ class EntityHead(Head):
         self.memory_bytes = logits.memory_bytes
         self.notes = {"labels": ", ".join(tags.kinds)}
 
-    def lay_out(self, batch: PackedBatch, upload: Upload) -> torch.Tensor:
+    def lay_out(self, batch: PackedBatch, upload: Upload) -> Any:
         """Find the states of the tokens that are labelled: int64 `[tokens]`, rows of the flat states."""
         windows: list[Window] = [sequence.finish_options for sequence in batch.sequences]
         places = zip(batch.cu_seqlens[:-1].tolist(), windows, strict=True)
         rows = [np.arange(start + window.begins, start + window.begins + window.own) for start, window in places]
         (row_ids,) = upload([np.concatenate(rows)])
-        return cast("torch.Tensor", row_ids)
+        return row_ids
 
-    def compute(self, states: torch.Tensor, layout: torch.Tensor, choice: None) -> tuple[torch.Tensor]:
+    def compute(self, states: Any, layout: Any, choice: None) -> Sequence[Any]:
         """Turn flat states `[total_tokens, hidden]` into float32 logits `[tokens, labels]`."""
         return (self._logits(states[layout]),)
 
     def finish(
-        self, sequences: Sequence[TokenSequence], layout: torch.Tensor, arrays: Sequence[NDArray[Any]], choice: None
+        self, sequences: Sequence[TokenSequence], layout: Any, arrays: Sequence[NDArray[Any]], choice: None
     ) -> list[ItemOutput]:
         """Read the entities of each text, or keep the labels of each window of a long one."""
         windows: list[Window] = [sequence.finish_options for sequence in sequences]

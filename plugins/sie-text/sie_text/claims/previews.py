@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sie_core.contracts import ModelCard, ModelConfig, ModelFacts, Operation, OutputType
 from sie_text.loading import declared_outputs, matryoshka_dims
 from sie_text.recipe import (
     UNLIMITED,
@@ -25,8 +26,6 @@ from sie_text.recipe import (
     read_routes,
 )
 from sie_text.recipe import read_vision_recipe as read_vision_layout
-
-from sie_core.contracts import ModelCard, ModelConfig, ModelFacts, Operation, OutputType
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
 """Keys of `config.json` for the size of the transformer's states."""
