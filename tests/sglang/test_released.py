@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sie_sglang.claims import EMBEDDERS
+from sie_sglang.claims import EMBEDDERS, RERANKERS
 from sie_sglang.engine import Launch
 from sie_sglang.options import ENGINE_OPTIONS
 
@@ -23,8 +23,10 @@ FIELDS = {
     "EmbeddingRequest": {"input", "encoding_format"},
     "EmbeddingObject": {"index", "embedding"},
     "EmbeddingResponse": {"data"},
+    "ScoringRequest": {"query", "items", "label_token_ids", "return_token_logprobs"},
+    "ScoringResponse": {"token_logprobs"},
 }
-ROUTES = {"/health", "/v1/embeddings"}
+ROUTES = {"/health", "/v1/embeddings", "/v1/score"}
 FLAGS = {"config"}
 """Arguments that are no field of the arguments' groups."""
 
@@ -62,7 +64,7 @@ def missing_fields(sources: Sources) -> Iterator[str]:
             for each in classes[name].body
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
         }
-        yield from (f"{name}.{field}, which SglangEncoder uses" for field in wanted - there)
+        yield from (f"{name}.{field}, which the adapters use" for field in wanted - there)
 
 
 def missing_routes(sources: Sources) -> Iterator[str]:
@@ -98,14 +100,15 @@ def missing_arguments(sources: Sources) -> Iterator[str]:
 
 def missing_classes(sources: Sources) -> Iterator[str]:
     there: set[str] = set()
+    known = EMBEDDERS | RERANKERS
     for name in sources.names(f"{SRT}models/"):
         text = sources.text(name)
-        if not any(wanted in text for wanted in EMBEDDERS):
+        if not any(wanted in text for wanted in known):
             continue
         for node in ast.parse(text).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EntryClass":
                 there |= {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
-    yield from (f"the class {name}, which EMBEDDERS claims" for name in EMBEDDERS - there)
+    yield from (f"the class {name}, which is claimed" for name in known - there)
 
 
 def test_all_that_is_used_is_in_the_release(wheel: Path) -> None:

@@ -1,3 +1,3 @@
-"""Large text embedders for SIE on an SGLang engine."""
+"""Large text embedders and rerankers for SIE on an SGLang engine."""
 
 __version__ = "1.0.0"

@@ -7,12 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from sie_text.architectures import architecture_of, translate
-from sie_text.recipe import NormalizeSettings, NotUnderstoodError, Recipe, read_recipe
+from sie_text.recipe import (
+    NormalizeSettings,
+    NotUnderstoodError,
+    PairRecipe,
+    Recipe,
+    read_pair_recipe,
+    read_recipe,
+)
 
 from sie_core.contracts import Claim, ModelCard, ModelLoadError
 
 READ_AT = "0.5.23"
 """The release of sglang whose registry, routes and arguments this plugin was written against."""
+RERANKERS = frozenset(
+    {"LlamaForCausalLM", "MistralForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
+)
+"""Language models of its registry."""
 EMBEDDERS = frozenset(
     {
         "LlamaForCausalLM",
@@ -34,21 +45,44 @@ LARGE_PRIORITY = 20
 
 def claim_embedder(card: ModelCard) -> Claim | None:
     """Claim embedders that pool the last token of a causal model and normalise it."""
-    if not set(card.architectures[:1]) & EMBEDDERS:
-        return None
     try:
         recipe = read_recipe(card)
     except NotUnderstoodError:
         return None
-    if unfit(card, recipe) is not None:
+    return None if unfit(card, recipe) else _claim(card, "the vector is the last token's state at unit length")
+
+
+def claim_reranker(card: ModelCard) -> Claim | None:
+    """Claim language models whose files name two tokens that they answer with."""
+    try:
+        recipe = read_pair_recipe(card)
+    except NotUnderstoodError:
         return None
+    named = len(recipe.tokens) == 2 or len(recipe.answers) == 2
+    if unfit_pairs(card, recipe) or not named:
+        return None
+    return _claim(card, "its files name the two tokens that it answers with")
+
+
+def _claim(card: ModelCard, why: str) -> Claim:
     size = weight_bytes(card)
-    large = size is not None and size > LARGE
-    why = f"SGLang has {card.architectures[0]}, and the vector is the last token's state at unit length"
-    return Claim(
-        f"{why}; at {size / 1e9:.0f} GB it comes before smaller engines" if large and size else why,
-        LARGE_PRIORITY if large else PRIORITY,
-    )
+    reason = f"SGLang has {card.architectures[0]}, and {why}"
+    if size is None or size <= LARGE:
+        return Claim(reason, PRIORITY)
+    return Claim(f"{reason}; at {size / 1e9:.0f} GB it comes before smaller engines", LARGE_PRIORITY)
+
+
+def unfit_pairs(card: ModelCard, recipe: PairRecipe) -> str | None:
+    """Say why the engine does not score pairs by a recipe; None if it does."""
+    if recipe.source != "vocabulary":
+        return "the engine scores by a language model's tokens alone"
+    return _unknown(card, RERANKERS)
+
+
+def _unknown(card: ModelCard, known: frozenset[str]) -> str | None:
+    if set(card.architectures[:1]) & known:
+        return None if is_causal(card) else "its attention is not causal, and the engine's is"
+    return f"it has no such model by the class {', '.join(card.architectures) or 'that the files do not name'}"
 
 
 def unfit(card: ModelCard, recipe: Recipe) -> str | None:
@@ -59,7 +93,7 @@ def unfit(card: ModelCard, recipe: Recipe) -> str | None:
         return "the engine gives vectors at unit length, and the files ask for other steps after the pooling"
     if recipe.truncate_dim is not None:
         return "the files cut every vector"
-    return None if is_causal(card) else "its attention is not causal, and the engine's is"
+    return _unknown(card, EMBEDDERS)
 
 
 def is_causal(card: ModelCard) -> bool:

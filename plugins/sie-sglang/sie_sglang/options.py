@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sie_text.options import LENGTH, PROMPT_OPTIONS, SIMILARITY
+from sie_text.options import AUTO_MAP, LENGTH, PAIR_OPTIONS, PROMPT_OPTIONS, SIMILARITY
 
 from sie_core.contracts import Option, PluginSetting
 
@@ -61,3 +61,5 @@ OPTIONS = (
     Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
     SIMILARITY,
 )
+
+RERANKER_OPTIONS = (*ENGINE_OPTIONS, *(option for option in PAIR_OPTIONS if option is not AUTO_MAP))

@@ -45,6 +45,8 @@ class Launch:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments by name, as the profile has them."""
     trust_remote_code: bool = False
+    embeds: bool = True
+    """Whether it gives vectors; else log-probabilities of tokens."""
 
     def command(self, host: str, port: int, config: Path) -> list[str]:
         """Return the command line. `config` is the YAML file with the engine's key: other users can read arguments."""
@@ -59,7 +61,8 @@ class Launch:
             **({"base-gpu-id": self.index} if self.device == "cuda" else {}),
             **{name.replace("_", "-"): value for name, value in self.options.items()},
         }
-        flags = ["--is-embedding", *(["--trust-remote-code"] if self.trust_remote_code else [])]
+        asked = {"--is-embedding": self.embeds, "--trust-remote-code": self.trust_remote_code}
+        flags = [flag for flag, wanted in asked.items() if wanted]
         # One word an argument, so that a value which begins with a dash is a value.
         words = [f"--{name}={value}" for name, value in arguments.items()]
         return [self.python, "-m", "sglang.launch_server", *words, *flags, "--config", str(config)]

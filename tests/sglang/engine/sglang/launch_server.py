@@ -1,4 +1,4 @@
-"""`python -m sglang.launch_server`: serves `/health` and `/v1/embeddings` of a small model on the CPU.
+"""`python -m sglang.launch_server`: serves `/health`, `/v1/embeddings` and `/v1/score` of a small model on the CPU.
 
 With `STANDIN_PLAIN=1` a vector is drawn from the token ids, for tests of all but the numbers: it starts at once.
 
@@ -24,6 +24,7 @@ import yaml
 
 ORDERS = Path(os.environ["STANDIN_ORDERS"])
 PLAIN = os.environ.get("STANDIN_PLAIN") == "1"
+ROUTES = ("/v1/embeddings", "/v1/score")
 VALUES = ("model-path", "host", "port", "device", "dtype", "context-length", "max-total-tokens", "tp-size", "config")
 
 
@@ -54,8 +55,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.headers["Authorization"] != f"Bearer {self.key}" or self.path != "/v1/embeddings":
+        if self.headers["Authorization"] != f"Bearer {self.key}" or self.path not in ROUTES:
             return self.answer(401, b"{}")
+        if self.path == "/v1/score":
+            return self.answer(200, json.dumps({"token_logprobs": self.answers(body)}).encode())
         if any(len(ids) >= self.limit for ids in body["input"]):
             return self.answer(400, b'{"message": "longer than the context length"}')
         if ordered("die"):
@@ -78,6 +81,15 @@ class Handler(BaseHTTPRequestHandler):
             data[0]["embedding"] = base64.b64encode(b"\0\0\0\0").decode()
         content = json.dumps({"data": data}).encode()
         return self.answer(200, content[:-9] if ordered("cut") else content)
+
+    def answers(self, body: dict[str, Any]) -> list[list[float]]:
+        import torch
+
+        assert body["return_token_logprobs"]
+        with torch.inference_mode():
+            sequences = [torch.tensor([body["query"] + ids]) for ids in body["items"]]
+            logits = [self.model(input_ids=ids).logits[0, -1].double() for ids in sequences]
+            return [each.log_softmax(0)[body["label_token_ids"]].tolist() for each in logits]
 
     def vectors(self, sequences: list[list[int]]) -> list[Any]:
         if PLAIN:
@@ -115,10 +127,11 @@ def main() -> None:
         Handler.model = json.loads((Path(given.model_path) / "config.json").read_bytes())["hidden_size"]
     else:
         import torch
-        from transformers import AutoModel
+        from transformers import AutoModel, AutoModelForCausalLM
 
         torch.set_num_threads(1)
-        Handler.model = AutoModel.from_pretrained(given.model_path, dtype=given.dtype).eval()
+        kind = AutoModel if given.is_embedding else AutoModelForCausalLM
+        Handler.model = kind.from_pretrained(given.model_path, dtype=given.dtype).eval()
     Handler.key = yaml.safe_load(Path(given.config).read_text())["api-key"]
     Handler.limit = int(given.context_length)
     ThreadingHTTPServer((given.host, int(given.port)), Handler).serve_forever()
