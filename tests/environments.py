@@ -13,6 +13,7 @@ import pytest
 from tests.clients.conftest import CLIENTS, PACKAGES, client_environment, javascript_environment
 from tests.gliner.library import build
 from tests.helm.engine import helm_environment
+from tests.sglang.released import released_wheel
 from tests.text.environments import TRANSFORMERS, text_environment
 
 
@@ -23,6 +24,7 @@ def builders() -> Iterator[Callable[[], object]]:
     yield from (partial(javascript_environment, name) for name in PACKAGES)
     yield from (partial(text_environment, name) for name in TRANSFORMERS)
     yield helm_environment
+    yield released_wheel
 
 
 if __name__ == "__main__":

@@ -54,6 +54,11 @@ class TextParts:
         self._length: int | None = None
         self._length_note: str | None = None
 
+    @property
+    def length(self) -> int | None:
+        """Tokens that a text is cut to unless a request says otherwise; None for no limit, or before `preparation`."""
+        return self._length
+
     def preparation(self, limit: int | None) -> TextPreparation:
         """Make the preparation of texts, given the tokens that the model's positions allow; None for no limit.
 

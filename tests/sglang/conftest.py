@@ -1,0 +1,88 @@
+"""Tiny embedders with random weights, and the environment of an engine that stands in for sglang."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sentence_transformers.sentence_transformer import modules as st
+from sie_sglang.adapter import SglangEncoder
+from sie_sglang.loading import load
+
+from tests.pytorch.encoders import context, write_encoder
+from tests.pytorch.models import HIDDEN, write_checkpoint
+
+ENGINE = Path(__file__).parent / "engine"
+NAMES = {
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3Model",
+    "mistral": "MistralModel",
+    "llama": "LlamaForCausalLM",
+}
+"""The class that each published embedder of the kind names."""
+PROMPTS = {"query": "Instruct: find it\nQuery: ", "document": ""}
+
+
+@pytest.fixture(scope="session")
+def embedders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models: `test/NAME`, last token, unit length, with prompts."""
+    folder = tmp_path_factory.mktemp("embedders")
+    for name in NAMES:
+        base = folder / "base" / name
+        write_checkpoint(name, base)
+        write_encoder(
+            base,
+            folder / "models" / "test" / name,
+            st.Pooling(HIDDEN, pooling_mode="lasttoken"),
+            st.Normalize(),
+            length=48,
+            prompts=PROMPTS,
+        )
+        config = folder / "models" / "test" / name / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": [NAMES[name]]}))
+    return folder / "models"
+
+
+@pytest.fixture(scope="module")
+def orders_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The orders of `served_once`."""
+    return tmp_path_factory.mktemp("orders")
+
+
+@pytest.fixture(scope="module")
+def served_once(
+    embedders: Path, orders_once: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SglangEncoder]:
+    """One engine for the tests that leave it as it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SIE_SGLANG_PYTHON", str(write_python(tmp_path_factory.mktemp("python"), orders_once, plain=True)))
+        adapter = load(context(embedders / "test" / "qwen2"))
+    yield adapter
+    adapter.unload()
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def engine_python(
+    tmp_path: Path, orders: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Path:
+    """The Python of an environment whose sglang stands in for the real one; its path has a blank."""
+    python = write_python(tmp_path, orders, plain=request.module.__name__.endswith("test_engine"))
+    monkeypatch.setenv("SIE_SGLANG_PYTHON", str(python))
+    return python
+
+
+def write_python(folder: Path, orders: Path, *, plain: bool) -> Path:
+    python = folder / "an environment" / "python"
+    python.parent.mkdir()
+    given = f'PYTHONPATH="{ENGINE}" STANDIN_ORDERS="{orders}" STANDIN_PLAIN={plain:d}'
+    python.write_text(f'#!/bin/sh\n{given} exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return python

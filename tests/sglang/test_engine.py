@@ -1,0 +1,201 @@
+"""The life of the engine's process: faults in its answers, its start and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from sie_sglang.adapter import SglangEncoder
+from sie_sglang.loading import load
+
+from sie_core.contracts import FamilyUnfitError, InferenceError, ModelLoadError, OutOfDeviceMemory
+from tests.pytorch.encoders import ask, context
+from tests.sglang.test_numbers import served
+
+BOUND_S = 60.0
+TEXTS = ["one", "two and three"]
+
+
+@pytest.fixture
+def folder(embedders: Path, engine_python: Path) -> Path:
+    """Another model than that of `served_once`, whose processes run beside."""
+    return embedders / "test" / "qwen3"
+
+
+def engines(folder: Path) -> list[psutil.Process]:
+    """The processes of engines that serve a folder, their guards included."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(str(folder) in word for word in process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    assert not psutil.wait_procs(processes, timeout=BOUND_S)[1]
+
+
+def answer_after_restart(ours: SglangEncoder) -> np.ndarray:
+    """Ask until the engine answers again."""
+    deadline = time.monotonic() + BOUND_S
+    while True:
+        try:
+            return ask(ours, TEXTS).vectors
+        except InferenceError as error:
+            if not error.spec.retryable or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("order", "code"),
+    [
+        ("fail", "QUEUE_UNAVAILABLE"),
+        ("cut", "QUEUE_UNAVAILABLE"),
+        ("short", "QUEUE_UNAVAILABLE"),
+        ("narrow", "QUEUE_UNAVAILABLE"),
+    ],
+)
+def test_a_wrong_answer_is_a_retryable_error(
+    served_once: SglangEncoder, orders_once: Path, order: str, code: str
+) -> None:
+    right = ask(served_once, TEXTS).vectors
+    (orders_once / order).touch()
+    with pytest.raises(InferenceError) as failed:
+        ask(served_once, TEXTS)
+    assert (failed.value.code, failed.value.spec.retryable) == (code, True)
+    assert not (orders_once / order).exists(), "the fault was made"
+    np.testing.assert_array_equal(ask(served_once, TEXTS).vectors, right)
+
+
+def test_a_reordered_answer_is_put_in_order(served_once: SglangEncoder, orders_once: Path) -> None:
+    right = ask(served_once, TEXTS).vectors
+    (orders_once / "reorder").touch()
+    np.testing.assert_array_equal(ask(served_once, TEXTS).vectors, right)
+
+
+def test_lack_of_memory_is_the_contracts_own_error(served_once: SglangEncoder, orders_once: Path) -> None:
+    (orders_once / "memory").touch()
+    with pytest.raises(OutOfDeviceMemory):
+        ask(served_once, TEXTS)
+
+
+def test_an_engine_that_dies_is_started_again(folder: Path, orders: Path) -> None:
+    with served(folder) as ours:
+        right = ask(ours, TEXTS).vectors
+        before = engines(folder)
+        (orders / "die").touch()
+        with pytest.raises(InferenceError) as failed:
+            ask(ours, TEXTS)
+        assert failed.value.code == "MODEL_LOADING"
+        np.testing.assert_array_equal(answer_after_restart(ours), right)
+        wait_until_gone(before)
+        after = engines(folder)
+        assert len(after) == len(before)
+    wait_until_gone(after)
+
+
+@pytest.mark.parametrize("killed", ["guard", "engine"])
+def test_a_killed_process_takes_the_other_with_it(folder: Path, killed: str) -> None:
+    with served(folder) as ours:
+        right = ask(ours, TEXTS).vectors
+        before = engines(folder)
+        is_guard = {process: "guard.py" in " ".join(process.cmdline()) for process in before}
+        next(process for process in before if is_guard[process] == (killed == "guard")).kill()
+        wait_until_gone(before)
+        np.testing.assert_array_equal(answer_after_restart(ours), right)
+
+
+def test_an_engine_that_hangs_is_killed_and_started_again(
+    folder: Path, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIE_SGLANG_ANSWER_TIMEOUT_S", "3")
+    with served(folder) as ours:
+        right = ask(ours, TEXTS).vectors
+        before = engines(folder)
+        (orders / "hang").touch()
+        with pytest.raises(InferenceError) as failed:
+            ask(ours, TEXTS)
+        assert failed.value.code == "MODEL_LOADING"
+        wait_until_gone(before)
+        np.testing.assert_array_equal(answer_after_restart(ours), right)
+
+
+def test_a_stopped_engine_is_killed_and_started_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_SGLANG_ANSWER_TIMEOUT_S", "3")
+    with served(folder) as ours:
+        before = engines(folder)
+        for process in before:
+            if "guard.py" not in " ".join(process.cmdline()):
+                os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(InferenceError):
+            ask(ours, TEXTS)
+        wait_until_gone(before)
+        assert len(answer_after_restart(ours)) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("order", "failure", "says"),
+    [
+        ("start-fail", "UNKNOWN", "RuntimeError: this engine was told to fail"),
+        ("start-never", "TIMEOUT", "did not answer in 3 s"),
+    ],
+)
+def test_a_start_that_fails_is_a_typed_load_error(
+    folder: Path, orders: Path, monkeypatch: pytest.MonkeyPatch, order: str, failure: str, says: str
+) -> None:
+    monkeypatch.setenv("SIE_SGLANG_START_TIMEOUT_S", "3" if order == "start-never" else "60")
+    (orders / order).touch()
+    with pytest.raises(ModelLoadError, match=says) as failed:
+        load(context(folder))
+    assert failed.value.failure == failure
+    assert not engines(folder)
+
+
+def test_a_start_without_room_is_the_contracts_own_error(folder: Path, orders: Path) -> None:
+    (orders / "start-memory").touch()
+    with pytest.raises(OutOfDeviceMemory):
+        load(context(folder))
+
+
+def test_a_child_that_forks_and_one_that_floods_its_log_leave_nothing(folder: Path, orders: Path) -> None:
+    (orders / "start-fork").touch()
+    (orders / "start-noise").touch()
+    with served(folder) as ours:
+        assert len(ask(ours, TEXTS).vectors) == 2
+        guard = next(each for each in engines(folder) if "guard.py" in " ".join(each.cmdline()))
+        below = guard.children(recursive=True)
+        assert len(below) >= 2, "the engine and what it started"
+    wait_until_gone([guard, *below])
+
+
+def test_without_an_environment_it_hands_the_model_on(embedders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SIE_SGLANG_PYTHON", raising=False)
+    with pytest.raises(FamilyUnfitError, match=r"SIE_SGLANG_PYTHON is not set\. Make one with"):
+        load(context(embedders / "test" / "qwen2"))
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [("exit 1", "has no sglang"), ("echo 0.4.9", r"has sglang 0\.4\.9; .* is served"), (None, "does not run")],
+)
+def test_a_wrong_environment_is_named_with_the_remedy(
+    embedders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, says: str
+) -> None:
+    python = tmp_path / "python"
+    if script is not None:
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755)
+    monkeypatch.setenv("SIE_SGLANG_PYTHON", str(python))
+    with pytest.raises(ModelLoadError, match=says) as failed:
+        load(context(embedders / "test" / "qwen2"))
+    assert failed.value.failure == "DEPENDENCY"
+    assert "pip install --pre 'sglang==0.5.23'" in str(failed.value)
