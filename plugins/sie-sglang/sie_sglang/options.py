@@ -25,28 +25,32 @@ SETTINGS = (PYTHON, START, ANSWER)
 
 ENGINE_OPTIONS = (
     Option(
-        "quantization", "load", str, "How the engine quantises weights.", choices=("awq", "bitsandbytes", "fp8", "gptq")
+        "quantization",
+        "load",
+        str,
+        description="How the engine quantises weights.",
+        choices=("awq", "bitsandbytes", "fp8", "gptq"),
     ),
     Option(
         "kv_cache_dtype",
         "load",
         str,
-        "Number type of the engine's key-value cache.",
+        description="Number type of the engine's key-value cache.",
         choices=("auto", "fp8_e4m3", "fp8_e5m2"),
     ),
     Option(
         "attention_backend",
         "load",
         str,
-        "Attention kernels of the engine.",
+        description="Attention kernels of the engine.",
         choices=("fa3", "fa4", "flashinfer", "torch_native", "triton"),
     ),
-    Option("tp_size", "load", int, "Devices that share each layer of the model.", minimum=1, maximum=16),
+    Option("tp_size", "load", int, description="Devices that share each layer of the model.", minimum=1, maximum=16),
     Option(
         "mem_fraction_static",
         "load",
         float,
-        "Share of the free device memory for weights and cache. Unset, the cache holds two full batches and no more.",
+        description="Share of the free device memory for weights and cache. Unset, the cache holds two full batches and no more.",
         minimum=0.05,
         maximum=0.98,
     ),
@@ -55,10 +59,10 @@ ENGINE_OPTIONS = (
 
 OPTIONS = (
     *ENGINE_OPTIONS,
-    Option("normalize", "prepare", bool, "Always true: the engine gives vectors of unit length."),
+    Option("normalize", "prepare", bool, description="Always true: the engine gives vectors of unit length."),
     *PROMPT_OPTIONS,
     LENGTH,
-    Option("query_max_length", "prepare", int, "The same for queries alone.", minimum=1),
+    Option("query_max_length", "prepare", int, description="The same for queries alone.", minimum=1),
     SIMILARITY,
 )
 

@@ -7,7 +7,7 @@ from sie_core.hookspecs import hookimpl
 from sie_sglang.claims import claim_embedder, claim_reranker
 from sie_sglang.options import OPTIONS, RERANKER_OPTIONS, SETTINGS
 
-CONTRACT_VERSION = 1
+INTERFACES = ("sie.family/1", "sie.setting/1")
 
 DEVICES = frozenset({"cpu", "cuda"})
 
@@ -16,8 +16,10 @@ DEVICES = frozenset({"cpu", "cuda"})
 def sie_model_families() -> list[ModelFamily]:
     """Register the families: embedders, and rerankers made of language models."""
     return [
-        ModelFamily("sglang", "sie_sglang.loading:load", claim_embedder, DEVICES, OPTIONS),
-        ModelFamily("sglang-pairs", "sie_sglang.loading:load_pairs", claim_reranker, DEVICES, RERANKER_OPTIONS),
+        ModelFamily("sglang", "sie_sglang.loading:load", claim_embedder, devices=DEVICES, options=OPTIONS),
+        ModelFamily(
+            "sglang-pairs", "sie_sglang.loading:load_pairs", claim_reranker, devices=DEVICES, options=RERANKER_OPTIONS
+        ),
     ]
 
 
