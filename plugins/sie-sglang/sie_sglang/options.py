@@ -50,7 +50,7 @@ ENGINE_OPTIONS = (
         "mem_fraction_static",
         "load",
         float,
-        description="Share of the free device memory for weights and cache. Unset, the cache holds two full batches and no more.",
+        description="Share of the free device memory for weights and cache; else the cache holds a text and a batch.",
         minimum=0.05,
         maximum=0.98,
     ),
