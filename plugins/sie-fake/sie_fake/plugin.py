@@ -9,7 +9,7 @@ from sie_core.hookspecs import hookimpl
 from sie_fake.device import FakeProbe
 from sie_fake.options import OPTIONS
 
-INTERFACES = ("sie.family/1", "sie.models/1", "sie.probe/1")
+INTERFACES = ("sie.family/1", "sie.models/1", "sie.probe/1", "sie.queue/1")
 
 
 def claims(card: ModelCard) -> Claim | None:
