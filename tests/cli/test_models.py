@@ -126,7 +126,8 @@ def test_show_names_weights_winner_reason_candidates_and_options(sie: Sie) -> No
     assert done.returncode == 0, done.stderr
     for part in (
         "weights   packages: ",
-        "family    pytorch: ",
+        "family    cpu: ",
+        "also pytorch",
         "also sentence-transformers",
         "normalize (bool; read in",
     ):

@@ -104,7 +104,9 @@ def test_a_model_whose_runner_takes_no_factors_says_that_it_takes_no_adapter(
 async def test_a_request_for_an_adapter_is_told_which_runner_serves_and_how_another_would(
     files: tuple[Path, dict[str, Path]], tmp_path: Path
 ) -> None:
-    settings = load_settings(models_dir=tmp_path, local_cache=tmp_path / "cache", hf_fallback=False)
+    settings = load_settings(
+        models_dir=tmp_path, local_cache=tmp_path / "cache", hf_fallback=False, plugins_blocked="cpu"
+    )
     config = {"sie_id": MODEL, "weights_path": str(files[0])}
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(config))
     without = RunnerSpec("without", INTERFACE, "tests.pytorch.forward.faulty_runners:WithoutLora")
@@ -202,7 +204,7 @@ async def worlds(
         "weights_path": str(base),
         "loras": loras,
         "profiles": {
-            "default": {},
+            "default": {"adapter_path": "pytorch"},
             "fourth": {"extends": "default", "adapter_options": {"runtime": {"lora_id": "l4"}}},
         },
     }
@@ -257,7 +259,7 @@ async def test_ten_adapters_change_the_vectors_as_peft_does_and_an_eleventh_evic
 ) -> None:
     plain = dense(await world.infer(None))
     assert np.abs(plain - world.reference(None)).max() <= 1e-5
-    storages = {weight.data_ptr() for weight in world.adapter._runner._runner._weights}
+    storages = {weight.ctypes.data for weight in world.adapter._runner._runner._encoder._weights}
     names = list(world.adapters)
     for name in names[:LIMIT]:
         reply = await world.infer(name)
@@ -268,7 +270,7 @@ async def test_ten_adapters_change_the_vectors_as_peft_does_and_an_eleventh_evic
     await world.infer(names[0])
     await world.infer(names[LIMIT])
     assert world.loaded == (*names[2:LIMIT], names[0], names[LIMIT])
-    assert {weight.data_ptr() for weight in world.adapter._runner._runner._weights} == storages
+    assert {weight.ctypes.data for weight in world.adapter._runner._runner._encoder._weights} == storages
     assert np.array_equal(dense(await world.infer(None)), plain)
 
 
@@ -307,14 +309,14 @@ async def test_an_evicted_adapter_is_freed(world: World) -> None:
         await world.infer(name)
     gc.collect()
     assert held() is None
-    assert len(world.adapter._runner._runner._low_ranks) <= LIMIT
+    assert len(world.adapter._runner._runner._encoder._low_ranks) <= LIMIT
 
 
 async def test_what_the_runner_keeps_of_an_adapter_counts_in_the_model_s_memory(world: World) -> None:
     await world.infer(None)
     alone = world.engine.model(MODEL).memory_bytes
     assert alone is not None
-    runner = world.adapter._runner._runner
+    runner = world.adapter._runner._runner._encoder
     load = world.adapter.load_lora
     packed: list[int] = []
     world.adapter.load_lora = lambda *asked: (load(*asked), packed.append(len(runner._low_ranks)))[0]

@@ -81,7 +81,7 @@ async def test_the_embedded_default_is_served_without_a_network(engine: Engine) 
     tokens = sum(len(ids) for ids in model.tokenizer(TEXTS, truncation=True)["input_ids"])
     assert replies[-1].usage.input_tokens == tokens
     info = engine.model(MINILM)
-    assert (info.adapter, info.dims, info.max_sequence_length) == ("pytorch", {"dense": 384}, 256)
+    assert (info.adapter, info.dims, info.max_sequence_length) == ("cpu", {"dense": 384}, 256)
     assert "runner" in info.notes
     assert {"load.tokenizer", "load.weights", "load.warm"} <= set(info.load_stages_s)
 

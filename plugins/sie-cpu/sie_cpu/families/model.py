@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sie_text.heads import Choice, Head, HeadAdapter, joined
-from sie_text.recipe import NotUnderstoodError, heed_auto_map
+from sie_text.recipe import NotUnderstoodError, OwnCodeError, heed_auto_map
 from sie_text.sequences import PackedBatch
 
 from sie_core.contracts import Adapter, FamilyUnfitError, ItemOutput, LoadContext, Lora, ModelCard, Unit
@@ -75,6 +75,12 @@ def notes_of_code(context: LoadContext, card: ModelCard, *auto_classes: str, den
     """Refuse weights that were made for code of their own, or return the note that it is ignored.
 
     Raises:
+        NotUnderstoodError: The model's config trusts the code, which another family may run.
         OwnCodeError: See `heed_auto_map`.
     """
-    return heed_auto_map(context, card.config, *auto_classes, runs="elsewhere" if dense else "nowhere")
+    try:
+        return heed_auto_map(context, card.config, *auto_classes, runs="elsewhere" if dense else "nowhere")
+    except OwnCodeError as error:
+        if context.model.config.trust_remote_code:
+            raise NotUnderstoodError(str(error)) from error
+        raise
