@@ -24,7 +24,14 @@ ROOT = Path(__file__).parents[2]
 DATE = "2026-11-20"
 LARGEST = 3_600_000_000
 """Bytes of the wheels of `default` with CUDA."""
-LOCKS = [("cpu", "cpu"), ("default", "cpu"), ("default", "cuda"), ("gliner", "cpu"), ("gliner", "cuda"), ("sglang", "cuda")]
+LOCKS = [
+    ("cpu", "cpu"),
+    ("default", "cpu"),
+    ("default", "cuda"),
+    ("gliner", "cpu"),
+    ("gliner", "cuda"),
+    ("sglang", "cuda"),
+]
 Lock = Callable[..., Result]
 
 
