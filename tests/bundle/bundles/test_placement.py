@@ -235,7 +235,7 @@ def test_every_model_that_ships_has_a_bundle_and_gliner_models_have_theirs() -> 
     placed = {model.id: placement.bundles_of(model) for model in shipped}
     assert len(placed) > 100
     assert [name for name, bundles in placed.items() if not bundles] == []
-    assert placed["BAAI/bge-m3"] == ("default",)
+    assert placed["BAAI/bge-m3"] == ("default", "gliner", "cpu")
     assert {name for name, bundles in placed.items() if bundles == ("gliner",)} == {
         model.id for model in shipped if "sie_gliner" in model.config.source
     }

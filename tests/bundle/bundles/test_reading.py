@@ -31,7 +31,7 @@ def write_bundle(tmp_path: Path) -> Callable[[str, str], Path]:
 
 
 def test_the_shipped_bundles_load() -> None:
-    assert [bundle.name for bundle in read_bundles(shipped_bundles())] == ["gliner", "default", "sglang", "cpu"]
+    assert [bundle.name for bundle in read_bundles(shipped_bundles())] == ["default", "gliner", "sglang", "cpu"]
 
 
 def test_a_bundle_has_the_name_of_its_folder_and_the_priority_100(write_bundle: Callable[[str, str], Path]) -> None:

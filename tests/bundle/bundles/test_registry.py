@@ -147,7 +147,7 @@ def test_an_export_carries_bundles_pools_and_hashes_to_a_follower_without_plugin
     epochs = {"sie-fake/embedder": 7}
     service = make_registry(make_catalog(1, configs), placement.views(), placement.bundles_of, epochs)
     told = write_export(service, {each.id: "filesystem" for each in configs}, "2030-01-01T00:00:00Z")
-    assert told["bundle_adapters"]["gliner"] == ["sie_gliner.loading"]
+    assert "sie_gliner.loading" in told["bundle_adapters"]["gliner"]
     assert told["models"][0].keys() == {
         "model_id",
         "model_config",

@@ -35,7 +35,7 @@ def test_a_model_of_no_bundle_is_refused_at_the_write(running: Running) -> None:
     )
     assert reply.status_code == 422
     lacks = [each["message"].partition(":")[0] for each in reply.json()["error"]["details"]]
-    assert lacks == ["gliner", "default", "fake"]
+    assert lacks == ["default", "gliner", "fake"]
     assert running.dims("test/nobody") == "MODEL_NOT_FOUND"
 
 

@@ -62,7 +62,7 @@ def test_one_bundle_serves_all_models_unless_some_are_asked_for(tmp_path: Path) 
         assert (bundle.models, {"pytorch", "gliner", "fake"} <= set(bundle.plugins)) == (("*",), True)
     two = local_bundles(ClusterSettings(), plugins, tmp_path, ("default", "gliner"))
     assert (two.names, two.folder) == (("default", "gliner"), shipped_bundles().absolute())
-    with pytest.raises(SettingsError, match=r"--bundles nobody: .* there are gliner, default, sglang, cpu\."):
+    with pytest.raises(SettingsError, match=r"--bundles nobody: .* there are default, gliner, sglang, cpu\."):
         local_bundles(ClusterSettings(), plugins, tmp_path, ("nobody",))
 
 

@@ -152,7 +152,7 @@ async def test_the_export_and_the_epoch_agree(served: Served) -> None:
     configs = served.service.registry.catalog.configs
     assert export["bundle_config_hashes"]["fakes"] == bundle_config_hash(configs.values())
     assert export["bundle_pool_config_hashes"]["fakes"] == {"default": export["bundle_config_hashes"]["fakes"]}
-    assert export["bundle_adapters"]["gliner"] == ["sie_gliner.loading"]
+    assert "sie_gliner.loading" in export["bundle_adapters"]["gliner"]
 
 
 async def test_the_status_of_a_model_is_a_route_of_gateways(served: Served) -> None:

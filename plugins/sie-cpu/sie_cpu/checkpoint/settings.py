@@ -90,10 +90,10 @@ def read_settings(card: ModelCard, features: frozenset[Feature]) -> Settings:
         ModelLoadError: `CONFIG`: nobody computes it.
     """
     record, form = form_of(card)
-    translated = translate(card.config, card.records)
-    fields = card.config if translated is None else translated[1]
-    config = {**form.defaults, **{name: value for name, value in fields.items() if value is not None}}
     try:
+        translated = translate(card.config, card.records)
+        fields = card.config if translated is None else translated[1]
+        config = {**form.defaults, **{name: value for name, value in fields.items() if value is not None}}
         return _settings(record, form, config, features)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise NotUnderstoodError(f"its config.json is not one of a {record.served_as} ({error!r})") from error
