@@ -38,6 +38,7 @@ OF_THIS_PROJECT = frozenset(
         "objectstore",
         "pytorch",
         "sentence-transformers",
+        "sglang",
         "text",
     )
 )
