@@ -39,7 +39,9 @@ def open_store(variable: str, url: str, stores: Mapping[str, ObjectStoreFactory]
         )
     try:
         store = factory.create(url)
-        require(store, ObjectStore)
+        if not isinstance(store.url, str):
+            raise TypeError(f"{store!r:.100} is no store")
+        require(store, ObjectStore, partly=True)
     except (ValueError, ImportError) as error:
         raise PluginError(f"{variable}={url!r} cannot be used: {error}") from error
     except Exception as error:

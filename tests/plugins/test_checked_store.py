@@ -88,3 +88,12 @@ def test_what_it_may_answer_passes() -> None:
 def test_a_store_that_cannot_be_made_names_the_setting_and_the_scheme(create: Any) -> None:
     with pytest.raises(PluginError, match="SIE_MODELS_DIR='odd://a' cannot be used: the plugin that serves odd://"):
         open_store("SIE_MODELS_DIR", "odd://a", {"odd": ObjectStoreFactory("odd", create)})
+
+
+def test_a_store_whose_method_lacks_a_parameter_is_refused_with_it():
+    class Older(Odd):
+        def list(self, prefix: str) -> Any:
+            return iter(())
+
+    with pytest.raises(PluginError, match=r"its `list` lacks the parameter 'below'"):
+        open_store("SIE_X", "odd://bucket", {"odd": ObjectStoreFactory("odd", lambda url: Older(None))})

@@ -16,17 +16,24 @@ class UnfitObject(Exception):
     """An object does not have the methods of its interface; the message says which, as the end of a sentence."""
 
 
-def require(made: Any, *interfaces: type) -> None:
-    """Raise `UnfitObject` unless the object has every member of the interfaces, and its methods take what they take."""
-    problems = [each for interface in interfaces for each in mismatches(made, interface)]
-    if problems:
+def require(made: Any, interface: type, *, partly: bool = False) -> None:
+    """Raise `UnfitObject` unless the object has the members of the interface, and its methods take what these take.
+
+    Args:
+        made: The object.
+        interface: A Protocol or an abstract class.
+        partly: Whether members may be missing, which their use then finds out.
+    """
+    if problems := list(mismatches(made, interface, partly=partly)):
         raise UnfitObject("; ".join(problems))
 
 
-def mismatches(made: Any, interface: type) -> Iterator[str]:
+def mismatches(made: Any, interface: type, *, partly: bool = False) -> Iterator[str]:
     """List the members of a Protocol or an abstract class that an object, or a class, lacks or defines otherwise."""
     for name, member in _members(interface).items():
         theirs = getattr(made, name, None)
+        if partly and theirs is None:
+            continue
         if not callable(member):
             if not isinstance(made, type) and not hasattr(made, name):
                 yield f"it has no `{name}`"
