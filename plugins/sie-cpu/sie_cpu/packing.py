@@ -452,4 +452,4 @@ def _bias(layer: Dense) -> Rows:
 
 
 def _copy(values: Any) -> Floats:
-    return np.array(values, dtype=np.float32)
+    return np.array(np.asarray(values), dtype=np.float32)
