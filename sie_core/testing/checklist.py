@@ -72,7 +72,7 @@ class Check:
     name: str
     run: Callable[[], None]
     """Raises AssertionError if the part fails it, and `Skipped` if it does not apply."""
-    kind: str = "distribution"
+    kind: str = field(default="distribution", kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.part}: {self.name}"
@@ -206,17 +206,17 @@ class _Kit:
         """Check a model's adapter. It is loaded once, by the first check that runs, and unloaded by the last."""
         load = cache(partial(self._load, model, chosen))
         for check in ADAPTER_CHECKS:
-            yield Check(f"model {model}", _name(check), partial(_on_loaded, check, load, self.items), "model")
+            yield Check(f"model {model}", _name(check), partial(_on_loaded, check, load, self.items), kind="model")
 
     def on_models(self, report: PluginReport, chosen: Sequence[str]) -> Iterator[Check]:
         """Check the runners and references of one plugin with models."""
         for model in chosen or (None,):
             for name in report.registers.get("sie_runners", ()):
                 told = _with(the_runner_serves_and_computes_the_same, model)
-                yield Check(f"runner {name}", told, partial(self._run_by, name, model), "runner")
+                yield Check(f"runner {name}", told, partial(self._run_by, name, model), kind="runner")
             for name in report.registers.get("sie_references", ()):
                 told = _with(the_reference_answers_each_item, model)
-                yield Check(f"reference {name}", told, partial(self._refer, name, model), "reference")
+                yield Check(f"reference {name}", told, partial(self._refer, name, model), kind="reference")
 
     def _load(self, model: str, chosen: Sequence[str]) -> LoadedModel:
         loaded = load_model(model, self.plugins, self.settings, self.device)
@@ -295,7 +295,7 @@ def _commands(distribution: str) -> Iterator[Any]:
 
 def _all(kind: str, part: str, checks: Iterable[Callable[[Any], None]], subject: object) -> Iterator[Check]:
     for check in checks:
-        yield Check(f"{kind} {part}", _name(check), partial(check, subject), kind)
+        yield Check(f"{kind} {part}", _name(check), partial(check, subject), kind=kind)
 
 
 def check_id(kind: str, check: Callable[..., None]) -> str:
