@@ -25,23 +25,12 @@ from sie_core.plugins.registration import REGISTRATIONS
 from sie_core.settings import Settings
 
 ENTRY_POINT_GROUP = "sie"
-OF_THIS_PROJECT = frozenset(
-    f"sie-{name}"
-    for name in (
-        "bundle",
-        "cluster",
-        "cpu",
-        "fake",
-        "flash",
-        "gliner",
-        "nats",
-        "objectstore",
-        "pytorch",
-        "sentence-transformers",
-        "sglang",
-        "text",
-    )
-)
+# fmt: off
+OF_THIS_PROJECT = frozenset({
+    "sie-bundle", "sie-cluster", "sie-cpu", "sie-fake", "sie-flash", "sie-gliner", "sie-nats", "sie-objectstore",
+    "sie-pytorch", "sie-sentence-transformers", "sie-sglang", "sie-text",
+})
+# fmt: on
 """Distributions that keep their names where a stranger's plugin has the same, like what is built in."""
 
 logger = logging.getLogger("sie_core.plugins")

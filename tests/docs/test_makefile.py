@@ -32,7 +32,7 @@ def test_serve_blocks_the_fakes_unless_it_is_told_otherwise(tmp_path, given, blo
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 @pytest.mark.parametrize(("given", "environment"), [((), ".light"), (("BUNDLE=default",), ".venv")])
 def test_a_bundle_names_the_environment_that_serves_it(given, environment):
-    command = ["make", "-n", "-o", f"{environment}/.kernels", "serve", *given]
+    command = ["make", "-n", "--no-print-directory", "-o", f"{environment}/.kernels", "serve", *given]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1].strip() == f"{environment}/bin/sie serve", done.stdout + done.stderr
     assert "pip" not in done.stdout
