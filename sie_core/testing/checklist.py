@@ -223,7 +223,7 @@ class _Kit:
         near = (each for each in chosen if each != model and self._family_of(each) == loaded.family.id)
         other = [partial(load_model, each, self.plugins, self.settings, self.device) for each in near][:1]
         given: dict[str, Any] = {"models_dir": self.models_dir} if self.models_dir else {}
-        serve = partial(serving, plugins=self.plugins, preload_models=(model,), device=self.device, **given)
+        serve = partial(serving, plugin_set=self.plugins, preload_models=(model,), device=self.device, **given)
         return replace(loaded, others=(*loaded.others, *other), serve=serve)
 
     def _run_by(self, name: str, model: str | None) -> None:

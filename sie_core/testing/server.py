@@ -41,13 +41,13 @@ class Served:
 
 @contextmanager
 def serving(
-    *, timeouts: Timeouts = DEFAULT_TIMEOUTS, plugins: PluginSet | None = None, **settings: Any
+    *, timeouts: Timeouts = DEFAULT_TIMEOUTS, plugin_set: PluginSet | None = None, **settings: Any
 ) -> Iterator[Served]:
     """Serve the installed plugins' models on a free port of this machine.
 
     Args:
         timeouts: Every wait of the engine; a test may shorten some.
-        plugins: The plugins to serve by; None discovers those installed.
+        plugin_set: The plugins to serve by; None discovers those installed.
         settings: Settings by field, which override the environment: `serving(preload_models=("acme/letters",))`.
 
     Raises:
@@ -56,7 +56,7 @@ def serving(
         TimeoutError: It does not start within two minutes.
     """
     chosen = load_settings(**settings)
-    plugins = discover(chosen, BUILTINS) if plugins is None else plugins
+    plugins = discover(chosen, BUILTINS) if plugin_set is None else plugin_set
     engine = build_engine(chosen, plugins, gated=True, timeouts=timeouts)
     app = create_app(engine, chosen, registry=engine.metrics.registry)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))

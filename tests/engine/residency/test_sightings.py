@@ -160,7 +160,7 @@ async def test_a_preview_that_fails_is_logged_and_tells_nothing(
     with caplog.at_level(logging.WARNING):
         models = listed(await engines.start(previewing(preview), timeouts=timeouts))
     assert (models["plain"].outputs, models["plain"].available) == ((), True)
-    assert f"the model family 'pytorch' {problem}" in caplog.text
+    assert f"the model family 'cpu' {problem}" in caplog.text
 
 
 async def test_tiers_that_do_not_say_that_they_answer_at_once_are_not_asked(engines: Engines) -> None:
