@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from sie_cluster.sidecar.sidecar import Sidecar
 from sie_cluster.worker.configs import Configs
 from sie_cluster.worker.intake import Intake
 from sie_cluster.worker.vitals import vitals_of
+from sie_fake.broker.queue import in_process_transports
 
 from sie_core.api import create_app
 from sie_core.auth import TokenSource
@@ -113,6 +114,9 @@ async def running(folder: Path, export: Export | None = None, **chosen: Any) -> 
     own = {"nats_url": SecretStr("memory://tests"), "ipc_socket_path": folder / "ipc", "hf_fallback": False}
     settings = ClusterSettings(**{**own, "health_publish_interval_ms": 1000, **chosen})
     plugins = discover(settings, BUILTINS)
+    # The broker is there though a test hides sie-fake, whose it is.
+    brokers = {each.scheme: each for each in in_process_transports()}
+    plugins = replace(plugins, queue_transports={**brokers, **plugins.queue_transports})
     make = transport_maker(settings, plugins)
     first = None if export is None else build_catalog(settings, plugins, export=Export(0))
     engine = build_engine(settings, plugins, first, gated=True)

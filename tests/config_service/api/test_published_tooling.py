@@ -135,7 +135,7 @@ async def test_models_are_resolved_and_bundles_told(served: Served) -> None:
     assert set(bundles[-1]) == {"bundle_id", "engine", "priority", "adapter_count", "source"}
     told = await served.client.get("/v1/configs/bundles/gliner")
     assert told.headers["content-type"].startswith("application/x-yaml")
-    assert yaml.safe_load(told.text)["adapters"] == ["sie_gliner.loading"]
+    assert "sie_gliner.loading" in yaml.safe_load(told.text)["adapters"]
     unknown = await served.client.get("/v1/configs/bundles/none")
     assert (unknown.status_code, unknown.json()["error"]["error"]) == (404, "bundle_not_found")
 

@@ -191,7 +191,7 @@ async def test_an_adapter_that_cannot_be_imported_says_what_is_missing(engines):
 
 @pytest.mark.parametrize(
     ("load", "told"),
-    [("builtins:id", "builtins:id of the model family 'odd' returned no `Adapter`"), ("math:adapter", "does not exist")],
+    [("builtins:id", "id of the model family 'odd' returned no `Adapter`"), ("math:adapter", "does not exist")],
 )
 async def test_a_family_whose_load_is_wrong_is_named(engines, load, told):
     model = engines.model("broken", adapter="odd")
