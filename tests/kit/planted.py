@@ -70,7 +70,7 @@ def served(adapter: type[FakeAdapter]) -> Callable[[], AbstractContextManager[Se
     name = f"{adapter.__module__}:{adapter.__qualname__}"
     families: dict[str, ModelFamily] = {"fake": replace(installed().families["fake"], load=name)}
     plugins = replace(installed(), families=families)
-    return partial(serving, plugins=plugins, preload_models=("sie-fake/embedder",), device="cpu")
+    return partial(serving, plugin_set=plugins, preload_models=("sie-fake/embedder",), device="cpu")
 
 
 def subject(fault: Fault) -> Any:

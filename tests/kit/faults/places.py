@@ -31,7 +31,9 @@ class Shelf:
     def fill(self, request, folder):
         if self.place(request).exists():
             return False
-        shutil.copytree(folder, self.place(request))
+        shutil.copytree(folder, whole := Path(tempfile.mkdtemp(dir=self.root)) / "whole")
+        self.place(request).parent.mkdir(parents=True, exist_ok=True)
+        whole.rename(self.place(request))
         return True
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
-from sie_cluster.in_process_queue import InProcessTransport, in_process_transports
+from sie_fake.broker.queue import InProcessTransport, in_process_transports
 
 from sie_core.contracts import QueueError
 from tests.kit.faults.seeding import fault

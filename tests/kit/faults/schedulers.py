@@ -51,11 +51,6 @@ class WaitsWhileIdle(FairScheduler):
         return super().next(now, ahead=True)
 
 
-@fault("scheduler", RUNS)
-class OfAnotherVersion(FairScheduler):
-    version = 2
-
-
 @fault("scheduler", "nothing_starves")
 class LastComeFirstServed:
     """Serves the newest unit first, so an old one may wait for ever."""
