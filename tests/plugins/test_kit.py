@@ -328,10 +328,6 @@ class WaitsWhileIdle(FairScheduler):
         return super().next(now, ahead=True)
 
 
-class OfAnotherVersion(FairScheduler):
-    version = 2
-
-
 class LastComeFirstServed:
     """Serves the newest unit first, so an old one may wait for ever."""
 
@@ -406,7 +402,6 @@ def test_a_scheduler_that_grows_or_hangs_fails_its_checks_in_bounded_time(faulty
         (IgnoresCost, "every_unit_runs_once_and_within_the_limits"),
         (IgnoresRequests, "every_unit_runs_once_and_within_the_limits"),
         (DearestFirst, "every_unit_runs_once_and_within_the_limits"),
-        (OfAnotherVersion, "every_unit_runs_once_and_within_the_limits"),
         (RunsTheCancelled, "cancelled_units_never_run"),
         (ForgetsDeadlines, "late_requests_never_run"),
         (WaitsWhileIdle, "an_idle_device_never_waits"),

@@ -30,6 +30,7 @@ def variables(install, onnx_runtime: Path, tmp_path_factory: pytest.TempPathFact
         "SIE_LOCAL_CACHE": str(tmp_path_factory.mktemp("cache")),
         "SIE_HF_FALLBACK": "false",
         "SIE_DEVICE": "cpu",
+        "SIE_PLUGINS_BLOCKED": "cpu",  # its families, whose forward pass is no runner's, would serve the model
         "SIE_DEFAULT_COMPUTE_PRECISION": "float32",
     }
     return environment(**chosen)

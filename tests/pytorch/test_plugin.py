@@ -6,18 +6,24 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from sie_pytorch import plugin
 from sie_pytorch.devices.probes import CudaProbe, MpsProbe
+from sie_text.plugin import MINILM
 
 from sie_core.catalog import build_catalog
 from sie_core.contracts import Device
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing import conformance
+from sie_core.testing import Check, checks_of
 from tests.pytorch.bare import minilm
 
-test_sie_pytorch_conforms = conformance("sie-pytorch")
+# Which of its models has weights here: those of tests of the families, which are held to the kit one by one.
+OWN = [check for check in checks_of("sie-pytorch") if "a model is checked" not in str(check)]
+
+
+@pytest.mark.parametrize("check", OWN, ids=str)
+def test_sie_pytorch_conforms(check: Check) -> None:
+    check.run()
 
 
 def test_the_plugin_is_active_and_registers_both_families() -> None:
@@ -32,14 +38,14 @@ def test_the_embedded_default_is_in_the_catalog() -> None:
     settings = Settings()
     catalog = build_catalog(settings, discover(settings, BUILTINS))
     config = catalog.resolve("sentence-transformers/all-MiniLM-L6-v2").config
-    assert config.hf_id == plugin.MINILM.repo_id
+    assert config.hf_id == MINILM.repo_id
     assert config.max_sequence_length == 256
 
 
 def test_the_hashes_are_those_of_the_published_package() -> None:
-    assert version(plugin.MINILM.distribution) == "0.1.0"
-    assert minilm().parts[-2:] == (plugin.MINILM.module, plugin.MINILM.folder)
-    for name, digest in plugin.MINILM.sha256:
+    assert version(MINILM.distribution) == "0.1.0"
+    assert minilm().parts[-2:] == (MINILM.module, MINILM.folder)
+    for name, digest in MINILM.sha256:
         content = (minilm() / name).read_bytes()
         assert hashlib.sha256(content).hexdigest() == digest
 

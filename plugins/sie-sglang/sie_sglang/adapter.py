@@ -127,7 +127,7 @@ class SglangReranker(PairUnits, OnEngine):
         """Keep the parts; `tokens` are the answers for a match and for no match."""
         super().__init__([head])
         self.attach(engine)
-        self._model, self._pairs, self._head, self._tokens = model, preparation, head, list(tokens)
+        self._model, self._preparation, self._head, self._tokens = model, preparation, head, list(tokens)
         self.tokenizer = preparation.tokenizer
 
     def finish(self, units: Sequence[Unit], raw: Future[Rows]) -> Sequence[ItemOutput]:
