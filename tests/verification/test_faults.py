@@ -111,7 +111,7 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
         "pairs-bert", pairs, "score", lambda logits, choice: float(logits[choice.label]),
     ),
     "pairs are turned round": (
-        "pairs-roberta", PairPreparation, "_pair",
+        "pairs-xlm-roberta", PairPreparation, "_pair",
         lambda self, first, second, *others: right["pair"](self, second, first, *others),
     ),
     "answers change places": (
