@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from sie_core import hookspecs
-from sie_core.cli.plugins.listing import table
+from sie_core.cli.plugins import table
 from sie_core.contracts import PluginError
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginReport, PluginSet, discover, importing
