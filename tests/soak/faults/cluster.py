@@ -172,8 +172,9 @@ def journalled(folder: Path) -> None:
     models.mkdir(parents=True)
     (models / "journal.yaml").write_text(
         f"sie_id: {MODEL}\npackage_backed: true\ntasks: {{encode: {{dense: {{dim: {DIMS}}}}}}}\n"
-        f"profiles:\n  default:\n    adapter_path: fake\n    adapter_options:\n"
-        f"      runtime: {{latency_ms: {LATENCY_MS}}}\n      loadtime: {{journal: {folder}/journal, run_hold: {folder}/hold, exit_text: '{ENDING}'}}\n"
+        "profiles:\n  default:\n    adapter_path: fake\n    adapter_options:\n"
+        f"      runtime: {{latency_ms: {LATENCY_MS}}}\n"
+        f"      loadtime: {{journal: {folder}/journal, run_hold: {folder}/hold, exit_text: '{ENDING}'}}\n"
     )
 
 
