@@ -102,7 +102,7 @@ def test_any_bytes_get_an_answer_in_shape(client: httpx.Client, path: str, liste
     answered: Counter[int] = Counter()
 
     @settings(
-        max_examples=400, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+        max_examples=200, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(messages())
@@ -122,4 +122,4 @@ def test_any_bytes_get_an_answer_in_shape(client: httpx.Client, path: str, liste
     run()
     print(dict(answered))
     assert answered[200] >= 0.05 * answered.total()
-    assert answered.total() >= 200
+    assert answered.total() >= 100

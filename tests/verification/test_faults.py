@@ -155,8 +155,8 @@ FAULTS: dict[str, tuple[str, Any, str, Callable[..., Any]]] = {
         "entities-modernbert", EntityHead, "join",
         lambda head, *given: replace(found := right["join"](head, *given), entities=(found.entities or ())[:-1]),
     ),
-    "entities begin a character early": ("gliner-span", gliner, "read", entity_shifted),
-    "later windows are lost": ("gliner-token", gliner, "merge", windows_joined),
+    "entities begin a character early": ("gliner-relex-pairs", gliner, "read", entity_shifted),
+    "later windows are lost": ("gliner-relex-pairs", gliner, "merge", windows_joined),
     "heads and tails change places": ("gliner-relex-pairs", reading, "relation", turned_round),
 }  # fmt: skip
 

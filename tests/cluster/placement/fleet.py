@@ -47,8 +47,8 @@ class Fleet:
     gateway: Server | None = None
     written: set[str] = field(default_factory=set)
 
-    def write(self, model: str, loras: Iterable[str] = (), **loadtime: object) -> None:
-        """Write the config of a model, and its LoRA adapters."""
+    def write(self, model: str, loras: Iterable[str] = (), latency_ms: float = 0.0, **loadtime: object) -> None:
+        """Write the config of a model whose runs take so long, and its LoRA adapters."""
         self.written.add(model)
         (self.folder / "models").mkdir(exist_ok=True)
         options = {"journal": "journal", "memory_bytes": SIZE, **loadtime}
@@ -58,7 +58,7 @@ class Fleet:
         (self.folder / "models" / f"{model.replace('/', '-')}.yaml").write_text(
             f"sie_id: {model}\npackage_backed: true\ntasks: {{encode: {{dense: {{dim: 8}}}}}}\n"
             f"loras: {{{listed}}}\nprofiles:\n  default:\n    adapter_path: fake\n"
-            f"    adapter_options:\n      loadtime: {{{told}}}\n"
+            f"    adapter_options:\n      runtime: {{latency_ms: {latency_ms}}}\n      loadtime: {{{told}}}\n"
         )
 
     def _lora(self, name: str) -> Path:

@@ -11,7 +11,7 @@ from secrets import token_hex
 import pytest
 
 from tests.cluster.placement.fleet import Fleet, fleet
-from tests.soak.faults.cluster import until
+from tests.soak.faults.cluster import LATENCY_MS, until
 
 MODELS = [f"test/{number}" for number in range(8)]
 COLD, TUNED = "test/cold", "test/tuned"
@@ -25,7 +25,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet(tmp_path_factory.mktemp("fleet")) as running:
         for model in MODELS:
             # A further copy is loaded where work waits for longer than a load takes.
-            running.write(model, load_s=0.5)
+            running.write(model, latency_ms=LATENCY_MS, load_s=0.5)
         running.write(COLD, load_s=1.0, memory_bytes=1)
         running.write(TUNED, LORAS, takes_lora="true", memory_bytes=1)
         running.add("w1", "w2")

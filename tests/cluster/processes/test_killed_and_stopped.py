@@ -28,6 +28,7 @@ from tests.soak.faults.cluster import (
 )
 from tests.soak.faults.striking import Fault, faults, kill, stopped, strike
 
+CLIENTS = 8
 STOP_S = 3.0
 FAULTS = [each for each in faults(STOP_S) if each.name not in ("SIGTERM: broker", f"stopped {STOP_S:g} s: broker")]
 """The broker is killed, and stopped with 20 MB on their way to it."""
@@ -52,13 +53,13 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Struck]:
 def test_every_answer_is_right_whatever_befalls_a_process(cluster: Struck, fault: Fault) -> None:
     """Where a worker or its sidecar is told to end, clients need not even try again."""
     retries = not (fault.name.startswith("SIGTERM") and fault.role in ("worker", "sidecar"))
-    print(strike(cluster, 16, fault, retries=retries))
+    print(strike(cluster, CLIENTS, fault, retries=retries))
 
 
 def test_a_worker_whose_socket_was_removed_goes_on_with_the_sidecar_that_comes_next(cluster: Struck) -> None:
     sidecar = cluster.find("sidecar")
     Path(sidecar.environ()["SIE_IPC_SOCKET_PATH"]).unlink()
-    with Clients(cluster.urls, 8) as clients:
+    with Clients(cluster.urls, CLIENTS) as clients:
         clients.go_on()
         kill(sidecar)
         until(cluster.whole, "both workers")
@@ -68,7 +69,7 @@ def test_a_worker_whose_socket_was_removed_goes_on_with_the_sidecar_that_comes_n
 
 def test_a_text_that_ends_its_process_is_refused_alone(cluster: Struck) -> None:
     ended = cluster.server.log().count(" ended with 70")
-    with Clients(cluster.urls, 20) as clients:
+    with Clients(cluster.urls, CLIENTS) as clients:
         clients.go_on()
         reply = httpx.post(
             f"{cluster.server.url}/v1/encode/{MODEL}", json={"items": [{"text": ENDING}]}, timeout=BOUND_S

@@ -53,7 +53,7 @@ def compile_fuzz(folder: Path, flags: Sequence[str], compiler: str = "") -> Path
     """
     program = folder / "fuzz"
     compiler = compiler or os.environ.get("CXX") or shutil.which("c++") or "g++"
-    common = ("-std=c++17", "-O1", "-g", "-pthread", "-fno-omit-frame-pointer", f"-I{SOURCES}")
+    common = ("-std=c++17", "-O1", "-g1", "-pthread", "-fno-omit-frame-pointer", f"-I{SOURCES}")
     subprocess.run([*compiler.split(), *common, *flags, str(FUZZ), "-o", str(program)], check=True, timeout=COMPILE_S)
     return program
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.cluster.placement.fleet import Fleet, fleet_at
 from tests.soak.brokers.brokers import Brokers, three_brokers
 from tests.soak.faults.clients import Clients
-from tests.soak.faults.cluster import healthy_workers, until
+from tests.soak.faults.cluster import LATENCY_MS, healthy_workers, until
 
 MODEL, DIMS = "test/brokers", 8
 WORKERS = ("w1", "w2")
@@ -49,7 +49,7 @@ def struck(folder: Path) -> Iterator[Struck]:
         fleet_at(brokers, folder, **REPLICAS) as fleet,
         fleet.another_gateway(**REPLICAS) as second,
     ):
-        fleet.write(MODEL)
+        fleet.write(MODEL, latency_ms=LATENCY_MS)
         fleet.add(*WORKERS, SIE_PRELOAD_MODELS=MODEL, **REPLICAS)
         cluster = Struck(brokers, fleet, (fleet.url, second))
         cluster.whole()

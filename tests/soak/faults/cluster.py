@@ -25,6 +25,8 @@ from sie_nats.plugin import sie_queue_transports
 from tests.conftest import Server, run_cluster
 
 MODEL, DIMS = "test/journal", 32
+LATENCY_MS = 50.0
+"""Of a run: clients that ask without a pause wait for it, and leave the cores to what starts."""
 WORK, DEAD = work_queue("_default").name, dead_queue("_default").name
 ENDING = "[exit]"
 """A text that contains it ends the worker that runs it."""
@@ -170,7 +172,8 @@ def journalled(folder: Path) -> None:
     models.mkdir(parents=True)
     (models / "journal.yaml").write_text(
         f"sie_id: {MODEL}\npackage_backed: true\ntasks: {{encode: {{dense: {{dim: {DIMS}}}}}}}\n"
-        "profiles:\n  default:\n    adapter_path: fake\n    adapter_options:\n      runtime: {latency_ms: 5.0}\n"
+        "profiles:\n  default:\n    adapter_path: fake\n    adapter_options:\n"
+        f"      runtime: {{latency_ms: {LATENCY_MS}}}\n"
         f"      loadtime: {{journal: {folder}/journal, run_hold: {folder}/hold, exit_text: '{ENDING}'}}\n"
     )
 

@@ -13,7 +13,7 @@ from sie_core.serving.listening import reserve
 from tests.cluster.placement.fleet import BOUND_S, Fleet
 from tests.nats.conftest import Broker
 from tests.soak.faults.clients import Clients
-from tests.soak.faults.cluster import healthy_workers, until
+from tests.soak.faults.cluster import LATENCY_MS, healthy_workers, until
 
 Role = Literal["gateway", "sidecar", "worker"]
 Release = Literal["old", "new"]
@@ -76,7 +76,7 @@ def mixed(folder: Path, old: Path) -> Iterator[Mixed]:
         files.callback(broker.kill)
         broker.start()
         cluster = Mixed(Fleet(folder, broker), ports, old)
-        cluster.fleet.write(MODEL)
+        cluster.fleet.write(MODEL, latency_ms=LATENCY_MS)
         try:
             for role in ROLES:
                 for number in range(COUNT):
