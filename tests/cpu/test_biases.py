@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
-from sie_cpu import runner as kernel_runner
 from sie_cpu.builds import Build
+from sie_cpu.forward import encoder as kernel_encoder
 from sie_cpu.plugin import sie_runners
 from sie_pytorch.forward import build_runner
 from sie_pytorch.forward.loop.bias import RelativeBias
@@ -57,8 +57,8 @@ def test_a_batch_that_is_preempted_within_layers_has_the_same_biases(
 ) -> None:
     runner, batch = serve(saved(name)[0], threads), packed_batch(FAR)
     expected = forward(runner, batch)
-    monkeypatch.setattr(kernel_runner, "PRODUCTS_AT_ONCE", 0)
-    monkeypatch.setattr(kernel_runner, "LEAST_AT_ONCE", 1)
+    monkeypatch.setattr(kernel_encoder, "PRODUCTS_AT_ONCE", 0)
+    monkeypatch.setattr(kernel_encoder, "LEAST_AT_ONCE", 1)
     with preempted_by(lambda: None):
         assert torch.equal(forward(runner, batch), expected)
 

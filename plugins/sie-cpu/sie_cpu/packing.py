@@ -270,7 +270,8 @@ class Packer:
         """
         if len(by_distance) != self._stack.heads:
             raise UnfitError(f"its {self._stack.heads} heads have {len(by_distance)} rows of biases")
-        return DistanceBiases(self._keep(_copy(by_distance / scale)), by_distance.shape[1] // 2)
+        numbers = np.ascontiguousarray(by_distance / np.float32(scale), dtype=np.float32)
+        return DistanceBiases(self._keep(numbers), by_distance.shape[1] // 2)
 
     def position_tables(self, keys: Floats, queries: Floats) -> tuple[int, int]:
         """Pack the keys and the queries of relative positions, each `[positions, heads * head_size]`; keys in reverse

@@ -150,7 +150,8 @@ def _bias_buckets(distances: NDArray[np.int64], buckets: int, farthest: int) -> 
         math.log(farthest / single)
     )
     shared = single + (share * np.float32(directed - single)).astype(np.int64)
-    return np.where(size < single, size, np.minimum(shared, directed - 1)) + directed * (distances > 0)
+    found: NDArray[np.int64] = np.where(size < single, size, np.minimum(shared, directed - 1))
+    return found + directed * (distances > 0)
 
 
 def _normalised(rows: Floats, weight: Floats, bias: Floats | None, epsilon: float) -> Floats:
