@@ -59,6 +59,7 @@ class KernelRunner:
                 None if before is None else norm_numbers(stack, before),
                 angles=self._entry.angles_of(stack.kinds()),
                 positions=None if self._positions is None else _Positions(self._positions),
+                biases=None if stack.bias is None else stack.bias.by_distance.float().numpy(),
                 threads=context.threads,
             )
         except (OSError, UnfitError) as error:
