@@ -44,7 +44,7 @@ from tests.pytorch.models import ARCHITECTURES, LAYERS_OF, described, write_chec
 SPECS = sie_runners()
 NAMES = described(SPECS[0].features)
 PLAIN = described(SPECS[0].features - {Feature.DISENTANGLED})
-"""Those whose attention knows tokens alone: DeBERTa's is in test_disentangled.py."""
+"""Those whose attention knows tokens alone: DeBERTa's is in attention/test_disentangled.py."""
 WITHOUT_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert", "data2vec-text", "mpnet", "t5"})
 """Those that count positions from the ids, and T5, which has none."""
 UNSCALED = 2

@@ -93,7 +93,11 @@ T5 = Form(
         "hidden_act": "dense_act_fn",
     },
     defaults={
-        **{"d_model": 512, "d_kv": 64, "num_layers": 6, "num_heads": 8, "layer_norm_epsilon": 1e-6},
+        "d_model": 512,
+        "d_kv": 64,
+        "num_layers": 6,
+        "num_heads": 8,
+        "layer_norm_epsilon": 1e-6,
         "relative_attention_max_distance": 128,
         "feed_forward_proj": "relu",
     },
@@ -185,9 +189,7 @@ FORMS: Mapping[str, Form] = {
         },
     ),
     "mpnet": replace(ROBERTA, types=None, defaults={**ROBERTA.defaults, "type_vocab_size": 0}),
-    "mt5": replace(
-        T5, defaults={**T5.defaults, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
-    ),
+    "mt5": replace(T5, defaults={**T5.defaults, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}),
     "nomic_bert": replace(
         _ROTARY,
         defaults={**_LEARNED, "hidden_act": "silu", "type_vocab_size": 2, "max_position_embeddings": 2048},
