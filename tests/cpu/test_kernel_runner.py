@@ -275,7 +275,7 @@ def test_many_callers_share_the_threads(checkpoint: Callable[[str], Path], serve
             assert all(torch.equal(one, expected) for one in states)
 
 
-@pytest.mark.parametrize("field", ["ids", "segment_ids", "positions"])
+@pytest.mark.parametrize("field", ["ids", "types", "positions"])
 def test_a_token_without_a_row_in_the_embeddings_is_refused(
     field: str, checkpoint: Callable[[str], Path], serve: Callable
 ) -> None:

@@ -45,7 +45,7 @@ def test_the_plain_forward_pass_is_that_of_transformers(name: str, checkpoint: C
     entry = TokenEntry(model)
     relative = RelativePositions(model) if model.settings.row.disentangled else None
     ids, positions, offsets = (each.numpy().astype(np.int64) for each in (batch.ids, batch.positions, batch.cu_seqlens))
-    types = None if batch.segment_ids is None else batch.segment_ids.numpy()
+    types = None if batch.types is None else batch.types.numpy()
     states = reference_states(
         model, entry, relative, biases_of(model), ids, positions, types, offsets, model.settings.windows
     )
