@@ -43,6 +43,7 @@ CPU = Device("cpu")
 MODULES = "sentence_transformers.models."
 SPARSE = "sentence_transformers.sparse_encoder.models."
 TANH = "activation.Tanh"
+NORM: tuple[str, dict[str, Any]] = ("Normalize", {})
 Write = Callable[[Path], object]
 """Writes a checkpoint into a folder."""
 
@@ -56,6 +57,20 @@ def set_config(folder: Path, **fields: Any) -> None:
 def auto_map(model: str, code: str = "") -> dict[str, Any]:
     """State the class of the weights' own code, and the repository that holds it."""
     return {"auto_map": {"AutoModel": f"{code}{model}"}}
+
+
+def write_modules(folder: Path, package: str, *modules: tuple[str, dict[str, Any]]) -> list[Path]:
+    """Write `modules.json` and the settings of each module; return their folders."""
+    listed, paths = [], []
+    for number, (kind, settings) in enumerate(modules):
+        path = f"{number}_{kind}" if number else ""
+        listed.append({"idx": number, "name": str(number), "path": path, "type": f"{package}{kind}"})
+        paths.append(folder / path)
+        paths[-1].mkdir(exist_ok=True)
+        if settings:
+            (paths[-1] / "config.json").write_text(json.dumps(settings))
+    (folder / "modules.json").write_text(json.dumps(listed))
+    return paths
 
 
 def sentence(
@@ -81,29 +96,16 @@ def sentence(
     def write(folder: Path) -> None:
         write_checkpoint(arch, folder)
         set_config(folder, **config)
-        kinds = ["Transformer", "Pooling", *["Dense"] * dense, *["Normalize"] * normalize]
-        paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], 1))]
-        modules = [
-            {"idx": number, "name": str(number), "path": path, "type": f"{MODULES}{kind}"}
-            for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
-        ]
-        (folder / "modules.json").write_text(json.dumps(modules))
         (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 64, "do_lower_case": false}')
+        modes = {f"pooling_mode_{way}": way.startswith(pooling) for way in ("mean_tokens", "cls_token", "lasttoken")}
+        pooled = ("Pooling", {"word_embedding_dimension": HIDDEN, **modes})
+        linear = {"in_features": HIDDEN, "out_features": HIDDEN, "bias": False}
+        layer = ("Dense", {**linear, "activation_function": f"torch.nn.modules.{activation}"})
+        paths = write_modules(folder, MODULES, ("Transformer", {}), pooled, *[layer] * dense, *[NORM] * normalize)
         random = np.random.default_rng(1)
-        for kind, path in zip(kinds[1:], paths[1:], strict=True):
-            (folder / path).mkdir()
-            settings: dict[str, Any] = {}
-            if kind == "Pooling":
-                ways = {"mean": "mean_tokens", "cls": "cls_token", "lasttoken": "lasttoken"}
-                modes = {f"pooling_mode_{way}": way == ways[pooling] for way in ways.values()}
-                settings = {"word_embedding_dimension": HIDDEN, **modes}
-            elif kind == "Dense":
-                settings = {"in_features": HIDDEN, "out_features": HIDDEN, "bias": False}
-                settings["activation_function"] = f"torch.nn.modules.{activation}"
-                weight = (random.standard_normal((HIDDEN, HIDDEN)) * DEVIATION).astype(np.float32)
-                save_file({"linear.weight": weight}, folder / path / "model.safetensors")
-            if settings:
-                (folder / path / "config.json").write_text(json.dumps(settings))
+        for path in paths[2 : 2 + dense]:
+            weight = (random.standard_normal((HIDDEN, HIDDEN)) * DEVIATION).astype(np.float32)
+            save_file({"linear.weight": weight}, path / "model.safetensors")
 
     return write
 
@@ -111,16 +113,8 @@ def sentence(
 def splade(folder: Path) -> None:
     """Write a masked language model with sentence-transformers' files of a sparse encoder."""
     write_checkpoint("bert", folder, loader=AutoModelForMaskedLM)
-    kinds = (f"{SPARSE}MLMTransformer", f"{SPARSE}SpladePooling")
-    paths = ("", "1_SpladePooling")
-    modules = [
-        {"idx": number, "name": str(number), "path": path, "type": kind}
-        for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_SpladePooling").mkdir()
     pooling = {"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": None}
-    (folder / "1_SpladePooling/config.json").write_text(json.dumps(pooling))
+    write_modules(folder, SPARSE, ("MLMTransformer", {}), ("SpladePooling", pooling))
 
 
 def colbert(folder: Path) -> None:

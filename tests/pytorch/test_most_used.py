@@ -8,6 +8,8 @@ from sie_cpu.builds import choose_build
 from tests.pytorch.most_used import MODELS, PAGE, page
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_page_of_the_most_used_models_says_what_serves_them() -> None:
     try:
         choose_build("float32")
