@@ -154,7 +154,7 @@ JINA_LORA = {
     **auto_map("modeling_lora.XLMRobertaLoRA", "jinaai/xlm-roberta-flash-implementation--"),
 }  # fmt: skip
 SENTIMENT = {0: "negative", 1: "neutral", 2: "positive"}
-GTE_QWEN = {"architectures": ["Qwen2ForCausalLM"], "is_causal": False, "use_sliding_window": False}
+GTE_QWEN: dict[str, Any] = {"architectures": ["Qwen2ForCausalLM"], "is_causal": False, "use_sliding_window": False}
 
 MODELS: dict[str, Write] = {
     "sentence-transformers/all-MiniLM-L6-v2": sentence("bert", architectures=["BertModel"]),
