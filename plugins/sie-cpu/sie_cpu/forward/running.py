@@ -17,7 +17,7 @@ from sie_text.sequences import PackedBatch, TokenSequence
 from sie_core.contracts import InvalidInput, LoadContext, ModelCard, OutOfDeviceMemory, Task
 from sie_cpu.checkpoint.model import Described
 from sie_cpu.forward.batch import Floats
-from sie_cpu.forward.distances import RelativePositions
+from sie_cpu.forward.distances import RelativePositions, biases_of
 from sie_cpu.forward.embeddings import TokenEntry
 from sie_cpu.forward.encoder import KernelEncoder, PackedLowRank
 from sie_cpu.forward.low_rank import LowRank
@@ -83,6 +83,7 @@ class CpuRunner:
         self._model, settings = model, model.settings
         self._entry = TokenEntry(model)
         self._relative = RelativePositions(model) if settings.row.disentangled else None
+        self._biases = biases_of(model)
         try:
             self._encoder = KernelEncoder(
                 kernels,
@@ -92,6 +93,7 @@ class CpuRunner:
                 model.before(),
                 angles=settings.angles_of(),
                 positions=self._relative,
+                biases=self._biases,
                 threads=threads,
             )
         except UnfitError as error:
@@ -181,6 +183,7 @@ class CpuRunner:
             self._model,
             self._entry,
             self._relative,
+            self._biases,
             probe.ids,
             probe.positions,
             probe.types,
