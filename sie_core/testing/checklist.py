@@ -5,32 +5,62 @@ A part is checked by its contract alone, so the author writes one line for any n
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from sie_core.cache import build_chain, find_weights
 from sie_core.catalog import build_catalog, choose_family, read_card
-from sie_core.contracts import Item, ModelFamily, PluginError, ResolvedModel
+from sie_core.commands import GROUP
+from sie_core.contracts import Item, PluginError, ResolvedModel, TierContext
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginReport, PluginSet, discover
 from sie_core.settings import Settings, load_settings
-from sie_core.testing.adapter_checks import ADAPTER_CHECKS
+from sie_core.testing.checks import Skipped
+from sie_core.testing.checks.adapter import ADAPTER_CHECKS
+from sie_core.testing.checks.conversions import DTYPE_CHECKS, POSTPROCESSOR_CHECKS
+from sie_core.testing.checks.devices import PROBE_CHECKS
+from sie_core.testing.checks.families import COMMAND_CHECKS, DISTRIBUTION_CHECKS, FAMILY_CHECKS, PACKAGE_CHECKS
+from sie_core.testing.checks.memory import MEMORY_CHECKS
+from sie_core.testing.checks.models import (
+    NAMED_CHECKS,
+    STATED_CHECKS,
+    the_reference_answers_each_item,
+    the_runner_serves_and_computes_the_same,
+)
+from sie_core.testing.checks.queue import QUEUE_CHECKS
+from sie_core.testing.checks.scheduler import SCHEDULER_CHECKS
+from sie_core.testing.checks.stores import STORE_CHECKS, Place
+from sie_core.testing.checks.tiers import TIER_CHECKS, Tier
 from sie_core.testing.loading import LoadedModel, find_device, fitting, load_model, samples
-from sie_core.testing.memory_checks import MEMORY_CHECKS
-from sie_core.testing.part_checks import DTYPE_CHECKS, POSTPROCESSOR_CHECKS, PROBE_CHECKS
-from sie_core.testing.queue_checks import QUEUE_CHECKS
-from sie_core.testing.scheduler_checks import SCHEDULER_CHECKS
+from sie_core.testing.server import serving
 
-HEAVY = ("torch", "transformers", "sentence_transformers", "tensorflow", "jax", "onnxruntime")
-"""Libraries that discovery must not import: they take seconds, and `sie plugins` must take none."""
+KINDS: Mapping[str, Sequence[Callable[..., None]]] = {
+    "distribution": DISTRIBUTION_CHECKS,
+    "family": FAMILY_CHECKS,
+    "model": ADAPTER_CHECKS,
+    "runner": (*STATED_CHECKS, the_runner_serves_and_computes_the_same),
+    "architecture": NAMED_CHECKS,
+    "reference": (*STATED_CHECKS, the_reference_answers_each_item),
+    "scheduler": SCHEDULER_CHECKS,
+    "memory manager": MEMORY_CHECKS,
+    "device probe": PROBE_CHECKS,
+    "weight tier": TIER_CHECKS,
+    "weight package": PACKAGE_CHECKS,
+    "object store": STORE_CHECKS,
+    "queue transport": QUEUE_CHECKS,
+    "postprocessor": POSTPROCESSOR_CHECKS,
+    "output dtype": DTYPE_CHECKS,
+    "command": COMMAND_CHECKS,
+}
+"""Every check by the kind of part it is for."""
+ON_MODELS = (the_runner_serves_and_computes_the_same, the_reference_answers_each_item)
+NO_MODEL = "a model is checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +68,19 @@ class Check:
     """One check of one part; `str()` of it names a test."""
 
     part: str
+    """Its kind and its name: `family letters`, `model acme/letters`."""
     name: str
     run: Callable[[], None]
-    """Raises AssertionError if the part fails it."""
+    """Raises AssertionError if the part fails it, and `Skipped` if it does not apply."""
+    kind: str = field(default="distribution", kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.part}: {self.name}"
+
+    @property
+    def id(self) -> str:
+        """Names it in the docs: `model/facts-are-truthful`."""
+        return _id(self.kind, self.name.partition(",")[0])
 
 
 def checks_of(
@@ -54,18 +91,22 @@ def checks_of(
     items: Sequence[Item] | None = None,
     device: str = "cpu",
     queue_url: str | None = None,
+    store_url: str | None = None,
+    repository: str | None = None,
 ) -> list[Check]:
     """List the checks of all that an installed distribution registers.
 
     Args:
         distribution: Its name, as pip has it.
-        models: Ids of the models to check its families with. None takes models of its own configs and of `models_dir`
-            whose weights, if any, are on this machine.
+        models: Ids of the models to check its families, runners and references with. None takes models of its own
+            configs and of `models_dir` whose weights, if any, are on this machine.
         models_dir: A folder of model configs, or of folders of weights, in addition to those of the plugins.
         items: Inputs of the models; None takes texts of several lengths and scripts, and images for vision models.
         device: The kind of device for loading models.
         queue_url: Broker for checking its queue transports; None is enough for in-process brokers, reached by
             `SCHEME://conformance`.
+        store_url: Object store to write to, in a folder of the checks' own; None skips the checks that need one.
+        repository: A Hub repository whose weights its tiers have; None skips the check that needs one.
 
     Raises:
         PluginError: No such distribution registers a plugin, or its plugin is broken; names the cause.
@@ -73,16 +114,18 @@ def checks_of(
     settings = load_settings() if models_dir is None else load_settings(models_dir=models_dir)
     plugins = discover(settings, BUILTINS)
     reports = _reports_of(distribution, plugins)
-    kit = _Kit(plugins, settings, device, items, models_dir, queue_url)
-    checks = [
-        Check(f"distribution {distribution}", _name(discovery_stays_light), partial(discovery_stays_light, reports))
-    ]
+    kit = _Kit(plugins, settings, device, items, models_dir, queue_url, store_url, repository)
+    checks = list(_all("distribution", distribution, DISTRIBUTION_CHECKS, reports))
     checks += [check for report in reports for check in kit.parts(report)]
+    for command in _commands(distribution):
+        checks += _all("command", command.name, COMMAND_CHECKS, command)
     chosen = list(kit.models(reports) if models is None else models)
     for model in chosen:
-        checks += kit.of_model(model)
+        checks += kit.of_model(model, chosen)
+    for report in reports:
+        checks += kit.on_models(report, chosen)
     if models is None and not chosen and any(report.registers.get("sie_model_families") for report in reports):
-        checks.append(Check(f"distribution {distribution}", "a model is checked", partial(_no_model, distribution)))
+        checks.append(Check(f"distribution {distribution}", NO_MODEL, partial(_no_model, distribution)))
     return checks
 
 
@@ -95,7 +138,10 @@ def conformance(distribution: str, **arguments: Any) -> Callable[..., None]:
 
     @pytest.mark.parametrize("check", checks_of(distribution, **arguments), ids=str)
     def test_conformance(check: Check) -> None:
-        check.run()
+        try:
+            check.run()
+        except Skipped as reason:
+            pytest.skip(str(reason))
 
     return test_conformance
 
@@ -110,38 +156,101 @@ class _Kit:
     items: Sequence[Item] | None
     models_dir: Path | None = None
     queue_url: str | None = None
+    store_url: str | None = None
+    repository: str | None = None
 
     def parts(self, report: PluginReport) -> Iterator[Check]:
-        """Check each thing one plugin registers, but its models."""
-        for name in report.registers.get("sie_model_families", ()):
-            family = self.plugins.families[name]
-            yield Check(f"family {name}", "its `load` can be imported", partial(_load_is_there, family))
-        for name in report.registers.get("sie_schedulers", ()):
-            yield from _all(f"scheduler {name}", SCHEDULER_CHECKS, self.plugins.schedulers[name])
-        for name in report.registers.get("sie_memory_managers", ()):
-            yield from _all(f"memory manager {name}", MEMORY_CHECKS, self.plugins.memory_managers[name])
-        for name in report.registers.get("sie_postprocessors", ()):
-            yield from _all(f"postprocessor {name}", POSTPROCESSOR_CHECKS, self.plugins.postprocessors[name])
-        for name in report.registers.get("sie_output_dtypes", ()):
-            yield from _all(f"output dtype {name}", DTYPE_CHECKS, self.plugins.output_dtypes[name])
-        for scheme in report.registers.get("sie_queue_transports", ()):
+        """Check each thing one plugin registers, but what needs a model."""
+        plugins = self.plugins
+        for hook, kind, found in (
+            ("sie_model_families", "family", plugins.families),
+            ("sie_architectures", "architecture", plugins.architectures),
+            ("sie_schedulers", "scheduler", plugins.schedulers),
+            ("sie_memory_managers", "memory manager", plugins.memory_managers),
+            ("sie_postprocessors", "postprocessor", plugins.postprocessors),
+            ("sie_output_dtypes", "output dtype", plugins.output_dtypes),
+            ("sie_runners", "runner", {each.name: each for each in plugins.runners}),
+            ("sie_references", "reference", {each.name: each for each in plugins.references}),
+            ("sie_device_probes", "device probe", {each.kind: each for each in plugins.device_probes}),
+            ("sie_weight_packages", "weight package", {each.repo_id: each for each in plugins.weight_packages}),
+            ("sie_weight_tiers", "weight tier", self._tiers()),
+            ("sie_object_stores", "object store", self._stores()),
+            ("sie_queue_transports", "queue transport", self._transports()),
+        ):
+            checks = [check for check in KINDS[kind] if check not in ON_MODELS]
+            for name in report.registers.get(hook, ()):
+                if name in found:
+                    yield from _all(kind, name, checks, found[name])
+
+    def _tiers(self) -> Mapping[str, Tier]:
+        context = TierContext(self.settings, self.plugins.weight_packages, self.plugins.object_stores)
+        return {each.name: Tier(each, context, self.repository) for each in self.plugins.weight_tiers}
+
+    def _stores(self) -> Mapping[str, Place]:
+        url = self.store_url
+        return {
+            scheme: Place(factory, url if url and url.startswith(f"{scheme}://") else None)
+            for scheme, factory in self.plugins.object_stores.items()
+        }
+
+    def _transports(self) -> Mapping[str, Callable[[], Any]]:
+        """Make a connection of each transport, but those whose broker is elsewhere and not named."""
+        made = {}
+        for scheme, factory in self.plugins.queue_transports.items():
             url = self.queue_url or f"{scheme}://conformance"
             if url.startswith(f"{scheme}://"):
-                connect = partial(self.plugins.queue_transports[scheme].create, url, {})
-                yield from _all(f"queue transport {scheme}", QUEUE_CHECKS, connect)
-        kinds = report.registers.get("sie_device_probes", ())
-        for probe in self.plugins.device_probes:
-            if probe.kind in kinds:
-                yield from _all(f"device probe {probe.kind}", PROBE_CHECKS, probe)
+                made[scheme] = partial(factory.create, url, {})
+        return made
 
-    def of_model(self, model: str) -> Iterator[Check]:
+    def of_model(self, model: str, chosen: Sequence[str]) -> Iterator[Check]:
         """Check a model's adapter. It is loaded once, by the first check that runs, and unloaded by the last."""
-        load = cache(partial(load_model, model, self.plugins, self.settings, self.device))
+        load = cache(partial(self._load, model, chosen))
         for check in ADAPTER_CHECKS:
-            run = partial(_on_loaded, check, load, self.items)
-            yield Check(f"model {model}", _name(check), run)
-        again = partial(_unloads, load, partial(load_model, model, self.plugins, self.settings, self.device))
-        yield Check(f"model {model}", "it unloads and loads again", again)
+            yield Check(f"model {model}", _name(check), partial(_on_loaded, check, load, self.items), kind="model")
+
+    def on_models(self, report: PluginReport, chosen: Sequence[str]) -> Iterator[Check]:
+        """Check the runners and references of one plugin with models."""
+        for model in chosen or (None,):
+            for name in report.registers.get("sie_runners", ()):
+                told = _with(the_runner_serves_and_computes_the_same, model)
+                yield Check(f"runner {name}", told, partial(self._run_by, name, model), kind="runner")
+            for name in report.registers.get("sie_references", ()):
+                told = _with(the_reference_answers_each_item, model)
+                yield Check(f"reference {name}", told, partial(self._refer, name, model), kind="reference")
+
+    def _load(self, model: str, chosen: Sequence[str]) -> LoadedModel:
+        loaded = load_model(model, self.plugins, self.settings, self.device)
+        near = (each for each in chosen if each != model and self._family_of(each) == loaded.family.id)
+        other = [partial(load_model, each, self.plugins, self.settings, self.device) for each in near][:1]
+        given: dict[str, Any] = {"models_dir": self.models_dir} if self.models_dir else {}
+        serve = partial(serving, plugin_set=self.plugins, preload_models=(model,), device=self.device, **given)
+        return replace(loaded, others=(*loaded.others, *other), serve=serve)
+
+    def _run_by(self, name: str, model: str | None) -> None:
+        if model is None:
+            raise Skipped('no model is named to try it with: conformance(…, models=["org/name"])')
+        (runner,) = (each for each in self.plugins.runners if each.name == name)
+        others = tuple(each for each in self.plugins.runners if each is not runner)
+        try:
+            mine = load_model(model, self.plugins, self.settings.model_copy(update={"runner": name}), self.device)
+        except Exception as error:
+            raise AssertionError(f"{model} cannot be loaded by it: {type(error).__name__}: {error}") from error
+        plain = load_model(model, replace(self.plugins, runners=others), self.settings, self.device)
+        items = fitting(samples(), mine.adapter.facts) if self.items is None else self.items
+        the_runner_serves_and_computes_the_same(name, mine, plain, items)
+
+    def _refer(self, name: str, model: str | None) -> None:
+        if model is None:
+            raise Skipped('no model is named to try it with: conformance(…, models=["org/name"])')
+        (reference,) = (each for each in self.plugins.references if each.name == name)
+        loaded = load_model(model, self.plugins, self.settings, self.device)
+        if loaded.family.id not in reference.families:
+            raise Skipped(f"{model} is of the family {loaded.family.id}")
+        items = fitting(samples(), loaded.adapter.facts) if self.items is None else self.items
+        the_reference_answers_each_item(reference, loaded, items)
+
+    def _family_of(self, model: str) -> str | None:
+        return self._family(build_catalog(self.settings, self.plugins).resolve(model))
 
     def models(self, reports: Iterable[PluginReport]) -> Iterator[str]:
         """List the models of a distribution's folders, and of `models_dir`, that can be loaded without a download."""
@@ -177,33 +286,38 @@ def _reports_of(distribution: str, plugins: PluginSet) -> list[PluginReport]:
     return reports
 
 
-def _all(part: str, checks: Iterable[Callable[[Any], None]], subject: object) -> Iterator[Check]:
+def _commands(distribution: str) -> Iterator[Any]:
+    wanted = canonicalize_name(distribution)
+    for entry_point in entry_points(group=GROUP):
+        if entry_point.dist is not None and canonicalize_name(entry_point.dist.name) == wanted:
+            yield from entry_point.load()
+
+
+def _all(kind: str, part: str, checks: Iterable[Callable[[Any], None]], subject: object) -> Iterator[Check]:
     for check in checks:
-        yield Check(part, _name(check), partial(check, subject))
+        yield Check(f"{kind} {part}", _name(check), partial(check, subject), kind=kind)
+
+
+def check_id(kind: str, check: Callable[..., None]) -> str:
+    """Name a check of a kind of part as the docs and `sie plugins check` do."""
+    return _id(kind, _name(check))
+
+
+def _id(kind: str, name: str) -> str:
+    return f"{kind}/{name}".replace(" ", "-")
 
 
 def _name(check: Callable[..., None]) -> str:
     return check.__name__.replace("_", " ")
 
 
+def _with(check: Callable[..., None], model: str | None) -> str:
+    return _name(check) if model is None else f"{_name(check)}, {model}"
+
+
 def _on_loaded(check: Callable[..., None], load: Callable[[], LoadedModel], items: Sequence[Item] | None) -> None:
     model = load()
     check(model, fitting(samples(), model.adapter.facts) if items is None else items)
-
-
-def _unloads(load: Callable[[], LoadedModel], load_again: Callable[[], LoadedModel]) -> None:
-    first = load()
-    facts = first.adapter.facts
-    first.adapter.unload()
-    again = load_again()
-    assert again.adapter.facts.operations == facts.operations, "the second load has other facts than the first"
-    assert again.adapter.facts.dims == facts.dims, "the second load has other facts than the first"
-    again.adapter.unload()
-
-
-def _load_is_there(family: ModelFamily) -> None:
-    load = resolve_name(family.load)
-    assert callable(load), f"{family.load} is {load!r}, which cannot be called"
 
 
 def _no_model(distribution: str) -> None:
@@ -213,18 +327,3 @@ def _no_model(distribution: str) -> None:
         f'conformance("{distribution}", models=["org/name"]), or a folder with configs or weights, '
         f'conformance("{distribution}", models_dir=Path("models")).'
     )
-
-
-def discovery_stays_light(reports: Sequence[PluginReport]) -> None:
-    """Importing the plugins and calling their hooks, in a separate process, loads no model library."""
-    modules = [report.module for report in reports]
-    code = (
-        "import sys; from pkgutil import resolve_name; from sie_core.plugins.asking import ask; "
-        f"[ask(lambda: resolve_name(module), module, module) for module in {modules!r}]; "
-        f"print(*sorted(set(sys.modules) & set({HEAVY!r})))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, f"discovery fails in a process of its own: {done.stderr}"
-    loaded = done.stdout.strip()
-    remedy = "name functions and classes by 'module:name' instead"
-    assert not loaded, f"the plugin imports {loaded} before a model is loaded; {remedy}"

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,25 @@ def answer_together(adapter: Adapter, items: Sequence[Item], tasks: Sequence[Tas
     every = [(unit.cost, task.lora, unit) for task, units in zip(tasks, prepared, strict=True) for unit in units]
     for _, lora, unit in sorted(every, key=itemgetter(0)):
         groups[lora, unit.key].append(unit)
-    of_unit = {id(unit): output for group in groups.values() for unit, output in _ran(adapter, group)}
-    return [_combined(adapter, units, [of_unit[id(unit)] for unit in units], len(items)) for units in prepared]
+    of_unit = {id(unit): output for group in groups.values() for unit, output in ran(adapter, group)}
+    return [combined(adapter, units, [of_unit[id(unit)] for unit in units], len(items)) for units in prepared]
 
 
-def _ran(adapter: Adapter, units: Sequence[Unit]) -> list[tuple[Unit, ItemOutput]]:
+def tolerance(adapter: Adapter) -> float:
+    """Return what a value around 1 may differ by between batches, in the precision of a model."""
+    return TOLERANCES.get(adapter.facts.precision, max(TOLERANCES.values()))
+
+
+def run_units(adapter: Adapter, units: Sequence[Unit]) -> Any:
+    """Run units and wait for the device; return what `finish` takes."""
     raw = adapter.run(units)
     adapter.await_device(units, raw)
-    return list(zip(units, adapter.finish(units, raw), strict=True))
+    return raw
+
+
+def ran(adapter: Adapter, units: Sequence[Unit]) -> list[tuple[Unit, ItemOutput]]:
+    """Run and finish units together; return each with its output."""
+    return list(zip(units, adapter.finish(units, run_units(adapter, units)), strict=True))
 
 
 def answer_alone(adapter: Adapter, items: Sequence[Item], task: Task) -> list[ItemOutput]:
@@ -43,12 +55,13 @@ def answer_alone(adapter: Adapter, items: Sequence[Item], task: Task) -> list[It
     answers = []
     for item in items:
         units = list(adapter.prepare([item], task))
-        outputs = [_ran(adapter, [unit])[0][1] for unit in units]
-        answers += _combined(adapter, units, outputs, 1)
+        outputs = [ran(adapter, [unit])[0][1] for unit in units]
+        answers += combined(adapter, units, outputs, 1)
     return answers
 
 
-def _combined(adapter: Adapter, units: Sequence[Unit], outputs: Sequence[ItemOutput], items: int) -> list[ItemOutput]:
+def combined(adapter: Adapter, units: Sequence[Unit], outputs: Sequence[ItemOutput], items: int) -> list[ItemOutput]:
+    """Make one output of each of `items` items of the outputs of their units."""
     of_item: list[list[int]] = [[] for _ in range(items)]
     for position, unit in enumerate(units):
         of_item[unit.item].append(position)

@@ -5,9 +5,12 @@ The checks then call the adapter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sie_core.cache import WeightChain, build_chain
 from sie_core.catalog import build_catalog, resolve_options
@@ -23,17 +26,24 @@ from sie_core.contracts import (
     ModelFacts,
     ModelFamily,
     Operation,
+    Option,
     PluginError,
     ResolvedModel,
     Task,
     WeightRequest,
 )
+from sie_core.contracts.model.weights import holds_weights
 from sie_core.plugins import PluginSet
 from sie_core.settings import Settings
+from sie_core.testing.checks import Skipped
 from sie_core.verification.pictures import png
+
+if TYPE_CHECKING:
+    from sie_core.testing.server import Served
 
 LABELS = ("person", "place", "model")
 """Labels for `extract` on models that require some; one that takes some without may know only its own."""
+Items = Sequence[Item]
 QUERY = Item(text="What does search need?")
 """The query for `score`."""
 
@@ -48,6 +58,34 @@ class LoadedModel:
     _: KW_ONLY
     loras: Mapping[str, Path] = field(default_factory=dict)
     """The LoRA adapters its config declares that are on this machine, with their folders."""
+    context: LoadContext | None = None
+    """What the load was given; None if the kit did not load it."""
+    weight_bytes: int = 0
+    """Bytes of the files of its weights; 0 if it has none."""
+    others: Sequence[Callable[[], LoadedModel]] = ()
+    """Functions that load this model once more, and another one of its family if there is one."""
+    serve: Callable[[], AbstractContextManager[Served]] | None = None
+    """Serves the model by the engine, for as long as the context is open."""
+
+    def again(self) -> LoadedModel:
+        """Load the same model once more.
+
+        Raises:
+            Skipped: It was not loaded by the kit.
+        """
+        if not self.others:
+            raise Skipped("it cannot be loaded again here")
+        return self.others[0]()
+
+    @property
+    def precision(self) -> str:
+        """The precision that was asked for."""
+        return "float32" if self.context is None else self.context.precision
+
+    def options(self, task: Task) -> list[Option]:
+        """List the options of a request that an operation reads."""
+        options = (option for option in self.family.options if option.stage != "load")
+        return [option for option in options if not option.operations or task.operation in option.operations]
 
     def task(self, operation: Operation | None = None) -> Task:
         """Ask for everything the operation can return, with the profile's own options; None takes the model's first."""
@@ -93,7 +131,13 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
         runners=plugins.runners,
     )
     adapter, fetched = load_adapter(fetched, context, plugins)
-    return LoadedModel(adapter, fetched.choice.family, resolved, loras=_loras(resolved.config, chain))
+    loras = _loras(resolved.config, chain)
+    again = partial(load_model, model, plugins, settings, device)
+    family = fetched.choice.family
+    files = [] if context.weights is None else [file for file in context.weights.rglob("*") if file.is_file()]
+    names = {file: file.relative_to(context.weights or file).as_posix() for file in files}
+    size = sum(file.stat().st_size for file in files if holds_weights(names[file], family.weights))
+    return LoadedModel(adapter, family, resolved, loras=loras, context=context, weight_bytes=size, others=(again,))
 
 
 def _loras(config: ModelConfig, chain: WeightChain) -> dict[str, Path]:
@@ -139,3 +183,19 @@ def fitting(items: Sequence[Item], facts: ModelFacts) -> Sequence[Item]:
     if "image" in facts.inputs:
         found += [Item(id=f"image-{size}", images=(Media(png(size, size), "png"),)) for size in (8, 24)]
     return found
+
+
+def values_of(option: Option) -> list[Any]:
+    """Return a few allowed values of an option."""
+    if option.choices:
+        return list(option.choices)[:3]
+    kinds = option.type if isinstance(option.type, tuple) else (option.type,)
+    low = 0 if option.minimum is None else option.minimum
+    high = low + 2 if option.maximum is None else option.maximum
+    by_kind: dict[type, list[Any]] = {
+        bool: [False, True],
+        str: ["sie", "kit"],
+        int: [int(low), int(high)],
+        float: [float(low), float(high)],
+    }
+    return [value for kind in kinds for value in by_kind.get(kind, [])]

@@ -19,7 +19,7 @@ from sie_core.api import create_app
 from sie_core.defaults import BUILTINS
 from sie_core.engine import Engine, build_engine
 from sie_core.engine.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from sie_core.plugins import discover
+from sie_core.plugins import PluginSet, discover
 from sie_core.settings import load_settings
 
 START_LIMIT_S = 120.0
@@ -40,11 +40,14 @@ class Served:
 
 
 @contextmanager
-def serving(*, timeouts: Timeouts = DEFAULT_TIMEOUTS, **settings: Any) -> Iterator[Served]:
+def serving(
+    *, timeouts: Timeouts = DEFAULT_TIMEOUTS, plugin_set: PluginSet | None = None, **settings: Any
+) -> Iterator[Served]:
     """Serve the installed plugins' models on a free port of this machine.
 
     Args:
         timeouts: Every wait of the engine; a test may shorten some.
+        plugin_set: The plugins to serve by; None discovers those installed.
         settings: Settings by field, which override the environment: `serving(preload_models=("acme/letters",))`.
 
     Raises:
@@ -53,7 +56,7 @@ def serving(*, timeouts: Timeouts = DEFAULT_TIMEOUTS, **settings: Any) -> Iterat
         TimeoutError: It does not start within two minutes.
     """
     chosen = load_settings(**settings)
-    plugins = discover(chosen, BUILTINS)
+    plugins = discover(chosen, BUILTINS) if plugin_set is None else plugin_set
     engine = build_engine(chosen, plugins, gated=True, timeouts=timeouts)
     app = create_app(engine, chosen, registry=engine.metrics.registry)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))

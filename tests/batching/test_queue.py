@@ -9,7 +9,7 @@ import pytest
 
 from sie_core.batching.queue import ModelQueue
 from sie_core.contracts import BatchLimits, Priority, QueuedUnit, Unit
-from sie_core.testing.scheduler_checks import Asked
+from sie_core.testing.checks.scheduler import Asked
 
 LIMITS = BatchLimits(64, 16)
 

@@ -35,7 +35,7 @@ from sie_core.plugins import PluginSet
 from sie_core.plugins.selection import choose_device
 from sie_core.postprocess.converters import Converters
 from sie_core.settings import Settings, SettingsError
-from sie_core.testing.scheduler_checks import Asked
+from sie_core.testing.checks.scheduler import Asked
 
 MODEL = "sie/checkup"
 CARDS = (

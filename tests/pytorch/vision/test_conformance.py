@@ -10,7 +10,7 @@ import pytest
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
-from sie_core.testing.adapter_checks import ADAPTER_CHECKS
+from sie_core.testing.checks.adapter import ADAPTER_CHECKS
 from sie_core.testing.loading import LoadedModel, fitting, load_model, samples
 from tests.pytorch.vision.support import WRITERS
 

@@ -6,17 +6,15 @@ A check that fails raises AssertionError with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from functools import wraps
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
+from typing import Any
 
 from sie_core.contracts import Batch, BatchLimits, InferenceError, Priority, QueuedUnit, QueueLimits, Scheduler, Unit
 from sie_core.contracts.device.scheduling import SchedulerFactory
-from sie_core.plugins.calls import Calls, HungError
+from sie_core.testing.checks import bounded
 
-CHECK_LIMIT_S = 60.0
-"""Upper bound in seconds on a check: a scheduler as fast as the default takes a second."""
 QUEUE = QueueLimits(max_cost=4096)
 LIMITS = BatchLimits(max_cost=64, max_requests=4)
 SEEDS = range(20)
@@ -151,6 +149,7 @@ def cancelled_units_never_run(factory: SchedulerFactory) -> None:
             dropped = scheduler.cancel(units[0].request)
             assert dropped == len(units), f"cancel dropped {dropped} of {len(units)} units"
             assert scheduler.cancel(units[0].request) == 0, "a second cancel drops units again"
+        assert scheduler.cancel(Asked("unknown", traffic.models[0])) == 0, "cancel drops units of nobody"
         expected = [queued for units in kept for queued in units]
         cost = sum(scheduler.waiting(model)[1] for model in traffic.models)
         assert cost == sum(queued.unit.cost for queued in expected), "waiting counts cancelled units"
@@ -201,28 +200,110 @@ def nothing_starves(factory: SchedulerFactory) -> None:
             now += BATCH_S
 
 
-def _bounded(check: Callable[[SchedulerFactory], None]) -> Callable[[SchedulerFactory], None]:
-    """Have a check fail that does not come to an end."""
+def a_full_queue_refuses_by_type(factory: SchedulerFactory) -> None:
+    """Beyond the limit of the queue, `add` raises QUEUE_FULL and queues nothing; once there is room it takes again."""
+    model = Model("test/model")
+    scheduler = _made(factory, model)
+    added: list[QueuedUnit] = []
+    for number in range(2 * QUEUE.max_cost // 32):
+        units = [QueuedUnit(Unit(0, 32, "a", payload=None), Asked(number, model, number % 3))]
+        if not _add(scheduler, units, 0.0):
+            break
+        added += units
+    else:
+        raise AssertionError(f"twice the cost that the queue may hold, {QUEUE.max_cost}, was admitted")
+    ran = _drained(scheduler, [model], 0.0, len(added))
+    assert set(map(id, ran)) == set(map(id, added)), "what was refused ran, or what was admitted was lost"
+    again = [QueuedUnit(Unit(0, 32, "a", payload=None), Asked("again", model))]
+    assert _add(scheduler, again, 100.0), "it refuses although nothing waits"
+    _drained(scheduler, [model], 100.0, 1)
 
-    @wraps(check)
-    def bounded(factory: SchedulerFactory) -> None:
+
+def an_admitted_request_is_never_refused(factory: SchedulerFactory) -> None:
+    """The units of a large request come in several calls of `add`: none is refused, none is lost."""
+    model = Model("test/model")
+    scheduler, request = _made(factory, model), Asked("large", model)
+    units = [QueuedUnit(Unit(place, 60, "a", payload=None), request) for place in range(2 * QUEUE.max_cost // 60)]
+    for start in range(0, len(units), 10):
+        assert _add(scheduler, units[start : start + 10], 0.0), "units of an admitted request were refused"
+    ran = _drained(scheduler, [model], 0.0, len(units))
+    assert set(map(id, ran)) == set(map(id, units)), "units of one request that came later replaced earlier ones"
+
+
+def a_failed_or_split_batch_is_noted(factory: SchedulerFactory) -> None:
+    """`ran` takes a batch that failed, whose seconds are None, and the halves in which it was run again."""
+    model = Model("test/model")
+    scheduler = _made(factory, model)
+    units = [QueuedUnit(Unit(0, 1, "a", payload=None), Asked(number, model)) for number in range(4)]
+    for unit in units:
+        assert _add(scheduler, [unit], 0.0), "a request was refused by an idle device"
+    batch = scheduler.next(0.0)
+    assert batch is not None, "an idle device got no batch though units were queued"
+    parts = [replace(batch, units=(unit,), cost=unit.unit.cost) for unit in batch.units]
+    for part, seconds in ((batch, None), *((part, BATCH_S) for part in parts)):
         try:
-            Calls().within(check.__name__, CHECK_LIMIT_S, lambda: check(factory))
-        except HungError as error:
-            raise AssertionError(f"a method of the scheduler hangs, or is far too slow: the check {error}") from None
+            scheduler.ran(part, seconds, 1.0)
+        except Exception as error:
+            what = "a failed batch" if seconds is None else "a part of a batch"
+            raise AssertionError(f"ran raises {type(error).__name__} for {what}: {error}") from error
+    _drained(scheduler, [model], 2.0, len(units) - len(batch.units))
 
-    return bounded
+
+def models_come_and_go(factory: SchedulerFactory) -> None:
+    """A model is removed while another's units wait, and may be added again."""
+    one, other = Model("test/one"), Model("test/other")
+    scheduler = _made(factory, one, other)
+    unit = QueuedUnit(Unit(0, 1, "a", payload=None), Asked("waits", other))
+    assert _add(scheduler, [unit], 0.0), "a request was refused by an idle device"
+    for _ in range(2):
+        try:
+            scheduler.remove_model(one)
+            scheduler.add_model(one, LIMITS)
+        except Exception as error:
+            raise AssertionError(f"a model cannot go and come again: {type(error).__name__}: {error}") from error
+    assert scheduler.waiting(other) == (1, 1), "a removed model took the units of another with it"
+    _drained(scheduler, [one, other], 0.0, 1)
+
+
+def it_is_asked_ahead_and_within(factory: SchedulerFactory) -> None:
+    """`next` takes `ahead` and `within`; only a batch shorter than the one that runs may interrupt it."""
+    model = Model("test/model")
+    scheduler = _made(factory, model)
+    small = QueuedUnit(Unit(0, 1, "a", payload=None), Asked("small", model))
+    large = [QueuedUnit(Unit(place, 60, "a", payload=None), Asked("large", model)) for place in range(3)]
+    assert _add(scheduler, [small], 0.0), "a request was refused by an idle device"
+    running = scheduler.next(0.0)
+    assert running is not None, "an idle device got no batch though units were queued"
+    assert _add(scheduler, large, 0.0), "a request was refused by an idle device"
+    short = replace(running, preemptible=True, predicted_s=BATCH_S)
+    questions: tuple[dict[str, Any], ...] = ({"within": short}, {"ahead": True})
+    for asked in questions:
+        try:
+            batch = scheduler.next(0.0, **asked)
+        except TypeError as error:
+            raise AssertionError(f"next takes no {' and '.join(asked)}: {error}") from error
+        if "within" in asked:
+            assert batch is None, f"a batch of cost {batch and batch.cost} would interrupt one of cost {running.cost}"
+        elif batch is not None:
+            scheduler.ran(batch, BATCH_S, 0.0)
+    scheduler.ran(running, BATCH_S, 0.0)
+    _drained(scheduler, [model], 1.0, len(large))
 
 
 SCHEDULER_CHECKS: Sequence[Callable[[SchedulerFactory], None]] = tuple(
     map(
-        _bounded,
+        bounded,
         (
             every_unit_runs_once_and_within_the_limits,
             cancelled_units_never_run,
             late_requests_never_run,
             an_idle_device_never_waits,
             nothing_starves,
+            a_full_queue_refuses_by_type,
+            an_admitted_request_is_never_refused,
+            a_failed_or_split_batch_is_noted,
+            models_come_and_go,
+            it_is_asked_ahead_and_within,
         ),
     )
 )

@@ -1,0 +1,82 @@
+"""Every kind of new plugin works before it is edited: formatted, typed, installed, checked by its own tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sie_core.cli import main
+from sie_core.testing.projects import KINDS, CannotMake, make
+from tests.plugins.outside import environment
+
+HEAVY = ("head", "architecture", "runner")
+"""Kinds whose tests load torch: their own tests run here by the model's quickest checks alone."""
+
+
+@pytest.fixture(scope="module")
+def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a project of every kind."""
+    folder = tmp_path_factory.mktemp("projects")
+    for kind in KINDS:
+        make(f"new-{kind}", kind, folder)
+    return folder
+
+
+def python(folder: Path, *arguments: str, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def install(project: Path) -> None:
+    """Install a project as an editable install does: its metadata beside its package."""
+    stated = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    info = project / f"{stated['name'].replace('-', '_')}-{stated['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {stated['name']}\nVersion: {stated['version']}\n")
+    named = "\n".join(f"{name} = {module}" for name, module in stated["entry-points"]["sie"].items())
+    (info / "entry_points.txt").write_text(f"[sie]\n{named}\n")
+
+
+def test_they_are_formatted_and_linted(projects: Path) -> None:
+    for kind in KINDS:
+        python(projects / f"sie-new-{kind}", "ruff", "format", "--check", "--no-cache", ".")
+        python(projects / f"sie-new-{kind}", "ruff", "check", "--no-cache", ".")
+
+
+def test_they_pass_mypy_strict(projects: Path) -> None:
+    for kind in KINDS:
+        folder = projects / f"sie-new-{kind}"
+        (package,) = folder.glob("sie_*")
+        python(folder, "mypy", "--cache-dir", str(projects / "mypy"), package.name, "tests")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_own_tests_pass(kind: str, projects: Path) -> None:
+    folder = projects / f"sie-new-{kind}"
+    install(folder)
+    chosen = ["-k", "facts or row or distribution or computes"] if kind in HEAVY else []
+    told = python(folder, "pytest", "-q", "-p", "no:cacheprovider", *chosen, PYTHONPATH=str(folder))
+    assert " passed" in told
+
+
+def test_a_name_that_is_none_and_a_folder_that_is_there_are_refused(tmp_path: Path) -> None:
+    for name in ("sie-letters", "Letters", "1st", "a--b", "../a", ""):
+        with pytest.raises(CannotMake, match="is no name of a plugin"):
+            make(name, "family", tmp_path)
+    make("letters", "family", tmp_path)
+    done = CliRunner().invoke(main, ["plugins", "new", "letters", "--into", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "exists; remove it, or choose another name" in done.output
