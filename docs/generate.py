@@ -93,7 +93,7 @@ def contracts() -> str:
 
 
 def checks() -> str:
-    from sie_core.testing.checklist import KINDS, check_id
+    from sie_kit.checklist import KINDS, check_id
 
     parts = []
     for kind, found in KINDS.items():

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from sie_kit import checks_of, conformance
 
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing import checks_of, conformance
 
 test_sie_gliner_conforms = conformance("sie-gliner", models=[])
 

@@ -10,6 +10,14 @@ from functools import cache, partial
 from typing import Any
 
 from sie_fake.adapter import FakeAdapter
+from sie_kit import LoadedModel, outcomes, serving
+from sie_kit.checklist import KINDS, ON_MODELS
+from sie_kit.checks.adapter import served as served_check
+from sie_kit.checks.stores import Place
+from sie_kit.checks.tiers import Tier
+from sie_kit.loading import samples
+from sie_kit.outcomes import Skipped, reason
+from sie_kit.server import Served
 
 from sie_core.contracts import (
     Device,
@@ -26,14 +34,6 @@ from sie_core.contracts import (
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings
-from sie_core.testing import LoadedModel, checks, serving
-from sie_core.testing.checklist import KINDS, ON_MODELS
-from sie_core.testing.checks import Skipped, reason
-from sie_core.testing.checks.adapter import served as served_check
-from sie_core.testing.checks.stores import Place
-from sie_core.testing.checks.tiers import Tier
-from sie_core.testing.loading import samples
-from sie_core.testing.server import Served
 from tests.kit.faults import adapters, conversions, families, memory, queues, schedulers
 from tests.kit.faults.seeding import FAULTS, Fault
 
@@ -105,9 +105,9 @@ def _on_model(check: Callable[..., None], model: Callable[[], LoadedModel], item
 
 def outcome(run: Callable[[], None], *, hangs: bool = False) -> str:
     """Run one check; return why it failed, or an empty string."""
-    before = checks.CHECK_LIMIT_S, served_check.LIMIT_S
+    before = outcomes.CHECK_LIMIT_S, served_check.LIMIT_S
     if hangs:
-        checks.CHECK_LIMIT_S = served_check.LIMIT_S = LIMIT_S
+        outcomes.CHECK_LIMIT_S = served_check.LIMIT_S = LIMIT_S
     try:
         run()
     except Skipped:
@@ -115,5 +115,5 @@ def outcome(run: Callable[[], None], *, hangs: bool = False) -> str:
     except BaseException as error:
         return reason(error)
     finally:
-        checks.CHECK_LIMIT_S, served_check.LIMIT_S = before
+        outcomes.CHECK_LIMIT_S, served_check.LIMIT_S = before
     return ""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from sie_kit.cli.projects import KINDS, CannotMake, make
 
 from sie_core.cli import main
-from sie_core.testing.projects import KINDS, CannotMake, make
 from tests.plugins.outside import environment
 
 HEAVY = ("head", "architecture", "runner")

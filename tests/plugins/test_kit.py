@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from sie_fake.adapter import FakeAdapter
+from sie_kit import LoadedModel, checks_of, conformance
+from sie_kit.checks.adapter import ADAPTER_CHECKS
+from sie_kit.loading import fitting, samples
 
 from sie_core import testing as kit
 from sie_core.contracts import (
@@ -23,9 +26,6 @@ from sie_core.contracts import (
 )
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing import LoadedModel, checks_of, conformance
-from sie_core.testing.checks.adapter import ADAPTER_CHECKS
-from sie_core.testing.loading import fitting, samples
 
 test_sie_fake_conforms = conformance("sie-fake", models=["sie-fake/embedder:tuned", "sie-fake/extractor:windowed"])
 test_sie_core_conforms = conformance("sie-core")

@@ -86,7 +86,7 @@ def test_a_scheduler_that_nobody_registered_stops_the_start(sie):
 
 def test_the_kit_finds_them_conforming(install, tmp_path):
     (tmp_path / "test_them.py").write_text(
-        "from sie_core.testing import conformance\n\n"
+        "from sie_kit import conformance\n\n"
         'test_family = conformance("sie-test-outside-family")\n'
         'test_scheduler = conformance("sie-test-outside-scheduler")\n'
     )

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sie_kit import checks_of
 from sie_sdk import RequestError, SIEClient
 from sie_sdk.scoring import maxsim
 from transformers import AutoModelForMaskedLM
 
-from sie_core.testing import checks_of
 from tests.conftest import run_server
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import deviation

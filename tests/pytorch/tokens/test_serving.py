@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 from safetensors.torch import load_file, save_file
+from sie_kit import checks_of
 from sie_sdk import RequestError, ServerError, SIEClient
 
-from sie_core.testing import checks_of
 from tests.conftest import run_server
 from tests.pytorch.tokens.support import (
     STRATEGIES,
