@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sie_kit as kit
 from sie_fake.adapter import FakeAdapter
 from sie_kit import LoadedModel, checks_of, conformance
 from sie_kit.checks.adapter import ADAPTER_CHECKS
 from sie_kit.loading import fitting, samples
 
-from sie_core import testing as kit
 from sie_core.contracts import (
     Device,
     Item,

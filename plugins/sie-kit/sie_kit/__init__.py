@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sie_kit.checklist import Check, checks_of, conformance
+    from sie_kit.checklist import Check, checks_of, conformance, failures
     from sie_kit.loading import LoadedModel, load_model
     from sie_kit.server import Served, serving
 
 __version__ = "1.0.0"
-__all__ = ["Check", "LoadedModel", "Served", "checks_of", "conformance", "load_model", "serving"]
+__all__ = ["Check", "LoadedModel", "Served", "checks_of", "conformance", "failures", "load_model", "serving"]
 
 _MODULES = {
     "Check": "checklist",
@@ -23,6 +23,7 @@ _MODULES = {
     "Served": "server",
     "checks_of": "checklist",
     "conformance": "checklist",
+    "failures": "checklist",
     "load_model": "loading",
     "serving": "server",
 }

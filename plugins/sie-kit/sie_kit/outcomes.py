@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
+from unittest import SkipTest
 
 from sie_core.plugins.calls import Calls, HungError
 
@@ -14,8 +15,8 @@ CHECK_LIMIT_S = 60.0
 """Upper bound in seconds on a check of a part that may hang: a sound one takes a second."""
 
 
-class Skipped(Exception):
-    """A check does not apply to a part; the message says why."""
+class Skipped(SkipTest):
+    """A check does not apply to a part; the message says why. Test runners count it as a skip."""
 
 
 def reason(error: BaseException) -> str:

@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 from sie_core.commands import Command
 from sie_core.contracts import Claim, ModelCard, ModelFamily, ModuleCard, NoClaim, WeightPackage
 from sie_core.plugins import PluginReport
+from sie_kit.outcomes import Skipped
 
 HEAVY = frozenset((
     "accelerate", "bitsandbytes", "cupy", "ctranslate2", "cv2", "dask", "datasets", "deepspeed", "fastai", "fasttext",
@@ -54,20 +55,22 @@ def discovery_stays_light(reports: Sequence[PluginReport]) -> None:
     assert not loaded, f"the plugin imports {loaded} before a model is loaded; {remedy}"
 
 
-def a_wheel_has_what_an_author_needs(reports: Sequence[PluginReport]) -> None:
-    """The distribution carries the text of its licence, and `py.typed` beside its modules."""
+def a_wheel_carries_what_it_states(reports: Sequence[PluginReport]) -> None:
+    """A wheel that states a licence carries its text, one with the classifier `Typing :: Typed` carries `py.typed`."""
     found = distribution(reports[0].distribution)
-    files = [str(file) for file in found.files or ()]
+    files = [Path(str(file)).name for file in found.files or ()]
     if not any(file.endswith(".py") for file in files):  # an editable install lists a path only
-        return
-    licences = [file for file in files if "licen" in Path(file).name.lower() or "copying" in Path(file).name.lower()]
-    assert licences, "the wheel carries no licence: add a file LICENSE beside pyproject.toml"
-    assert any(Path(file).name == "py.typed" for file in files), "the wheel has no py.typed: mypy ignores its types"
+        raise Skipped("it is no wheel")
+    stated = found.metadata.get("License-Expression") or found.metadata.get("License")
+    texts = [file for file in files if "licen" in file.lower() or "copying" in file.lower()]
+    assert texts or not stated, f"it states the licence {stated} without its text: add LICENSE beside pyproject.toml"
+    if "Typing :: Typed" in (found.metadata.get_all("Classifier") or ()):
+        assert "py.typed" in files, "it says Typing :: Typed and has no py.typed: mypy ignores its types"
 
 
 DISTRIBUTION_CHECKS: Sequence[Callable[[Sequence[PluginReport]], None]] = (
     discovery_stays_light,
-    a_wheel_has_what_an_author_needs,
+    a_wheel_carries_what_it_states,
 )
 
 

@@ -76,7 +76,9 @@ def check(
     except CannotCheck as error:
         raise Unchecked(str(error)) from None
     if not results:
-        raise Unchecked(f"no check of {what} has one of the ids {', '.join(only)}; docs/extend/kit.md lists them")
+        raise Unchecked(
+            f"no check of {what} has one of the ids {', '.join(only)}; docs/extend/reference/kit.md lists them"
+        )
     failed = sum(result.state == "failed" for result in results)
     skipped = sum(result.state == "skipped" for result in results)
     click.echo(

@@ -100,29 +100,50 @@ def the_limit_itself_is_not_cut(model: LoadedModel, items: Items) -> None:
 
 
 def a_cut_text_is_the_text_that_was_kept(model: LoadedModel, items: Items) -> None:
-    """A text cut at its end, or at its start, gives what the kept part gives, and the cut says how long it was."""
-    limit, checked = _limit(model), False
-    for task in _cutting(model):
-        base, each = _tokens_of_words(model, task)
-        half = max(1, (limit - base) // each * 2 // 3)
-        text = [WORDS[0]] * half + [WORDS[1]] * half
-        for end in ENDS:
-            asked = replace(task, truncate=end)
-            cut = _cut_of(list(model.adapter.prepare([Item(text=" ".join(text))], asked)))
-            if cut is None or (cut.kept - base) % each or cut.kept <= base:
-                continue
-            checked, words = True, (cut.kept - base) // each
-            whole = base + each * len(text)
-            assert cut.at_least or cut.tokens == whole, f"the cut says {cut.tokens} tokens, the text has {whole}"
-            kept = text[:words] if end == "end" else text[-words:]
-            pair = [Item(text=" ".join(part)) for part in (text, kept)]
-            long, short = answer_alone(model.adapter, pair, asked)
-            far = distance(long, short)
-            assert far <= tolerance(model.adapter), (
-                f"a text cut at its {end} to {cut.kept} tokens gives something else than these alone, {far:.1e} off"
-            )
+    """A text cut at its end, or at its start, gives what the kept part gives, and the cut says how long it was.
+
+    Compared where `tokenize` gives the kept part the same tokens alone.
+    """
+    limit, task = _limit(model), _plain(model)
+    half = " ".join([WORDS[0]] * limit)
+    text = f"{half} {' '.join([WORDS[1]] * limit)}"
+    try:
+        tokens, word = model.adapter.tokenize([text, WORDS[0]], special=True)
+    except NotImplementedError:
+        raise Skipped("it shows no tokens") from None
+    counted = sum(unit.tokens for unit in model.adapter.prepare([Item(text=WORDS[0])], task))
+    if counted != len(word):
+        raise Skipped("its units hold other tokens than the text's: a prompt")
+    inner = [token for token in tokens if not token.special]
+    checked = False
+    for end in ENDS:
+        asked = replace(task, truncate=end)
+        cut = _cut_of(list(model.adapter.prepare([Item(text=text)], asked)))
+        most = 0 if cut is None else cut.kept - (len(tokens) - len(inner))
+        if cut is None or most < 1:
+            continue
+        told = cut.tokens == len(tokens) or cut.at_least
+        assert told, f"the cut says {cut.tokens} tokens, and tokenize lists {len(tokens)}"
+        kept = inner[:most] if end == "end" else inner[-most:]
+        part = text[kept[0].start : kept[-1].stop]
+        alone = [token.id for token in model.adapter.tokenize([part], special=False)[0]]
+        if alone != [token.id for token in kept]:
+            continue
+        checked = True
+        long, short = answer_alone(model.adapter, [Item(text=text), Item(text=part)], asked)
+        far = distance(long, short)
+        assert far <= tolerance(model.adapter), (
+            f"a text cut at its {end} to {cut.kept} tokens gives something else than these alone, {far:.1e} off"
+        )
     if not checked:
         raise Skipped("nothing is cut between two words")
+
+
+def _plain(model: LoadedModel) -> Task:
+    """Ask to encode, without options and prompts."""
+    if "encode" not in model.adapter.facts.operations:
+        raise Skipped("it does not encode")
+    return replace(model.task("encode"), options={}, instruction=None, input_type=None)
 
 
 def _cutting(model: LoadedModel) -> Sequence[Task]:
@@ -148,9 +169,7 @@ def tokens_are_those_of_tokenize(model: LoadedModel, items: Items) -> None:
 
     With a prompt, every text counts as many more.
     """
-    if "encode" not in model.adapter.facts.operations:
-        raise Skipped("it does not encode")
-    task = replace(model.task("encode"), options={}, instruction=None, input_type=None)
+    task = _plain(model)
     texts = [item for item in items if item.text is not None and not item.images]
     try:
         listed = [model.adapter.tokenize([item.text or ""], special=True)[0] for item in texts]
