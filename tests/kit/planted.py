@@ -34,10 +34,10 @@ from sie_core.contracts import (
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings
-from tests.kit.faults import adapters, conversions, families, memory, queues, schedulers
+from tests.kit.faults import adapters, conversions, families, memory, places, queues, schedulers
 from tests.kit.faults.seeding import FAULTS, Fault
 
-__all__ = ["FAULTS", "adapters", "families", "memory", "queues", "schedulers"]
+__all__ = ["FAULTS", "adapters", "families", "memory", "places", "queues", "schedulers"]
 ENCODES = {"encode": {"dense": {"dim": 8}}}
 NAMES = [Item(text="here person=Ada lives"), Item(text="place=Rome and person=Bo in a model"), *samples()[:2]]
 LIMIT_S = 3.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,10 +14,11 @@ from click.testing import CliRunner
 from sie_kit.cli.projects import KINDS, CannotMake, make
 
 from sie_core.cli import main
+from sie_core.plugins.registration import REGISTRATIONS
 from tests.plugins.outside import environment
 
-HEAVY = ("head", "architecture", "runner")
-"""Kinds whose tests load torch: their own tests run here by the model's quickest checks alone."""
+WHOLE = ("family", "store")
+"""Kinds whose types and own tests are checked here; `python -m tests.kit.whole` checks every one, and serves it."""
 
 
 @pytest.fixture(scope="module")
@@ -51,25 +54,28 @@ def install(project: Path) -> None:
 
 
 def test_they_are_formatted_and_linted(projects: Path) -> None:
-    for kind in KINDS:
-        python(projects / f"sie-new-{kind}", "ruff", "format", "--check", "--no-cache", ".")
-        python(projects / f"sie-new-{kind}", "ruff", "check", "--no-cache", ".")
+    python(projects, "ruff", "format", "--check", "--no-cache", ".")
+    python(projects, "ruff", "check", "--no-cache", ".")
 
 
 def test_they_pass_mypy_strict(projects: Path) -> None:
-    for kind in KINDS:
-        folder = projects / f"sie-new-{kind}"
-        (package,) = folder.glob("sie_*")
-        python(folder, "mypy", "--cache-dir", str(projects / "mypy"), package.name, "tests")
+    packages = [next((projects / f"sie-new-{kind}").glob("sie_*")) for kind in WHOLE]
+    python(projects, "mypy", "--strict", "--cache-dir", str(projects / "mypy"), *map(str, packages))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WHOLE)
 def test_its_own_tests_pass(kind: str, projects: Path) -> None:
     folder = projects / f"sie-new-{kind}"
     install(folder)
-    chosen = ["-k", "facts or row or distribution or computes"] if kind in HEAVY else []
-    told = python(folder, "pytest", "-q", "-p", "no:cacheprovider", *chosen, PYTHONPATH=str(folder))
-    assert " passed" in told
+    assert " passed" in python(folder, "pytest", "-q", "-p", "no:cacheprovider", PYTHONPATH=str(folder))
+
+
+def test_each_states_an_interface_that_the_core_serves(projects: Path) -> None:
+    served = {version for each in REGISTRATIONS.values() for version in each.served}
+    for kind in KINDS:
+        (file,) = (projects / f"sie-new-{kind}").glob("sie_*/plugin.py")
+        (stated,) = re.findall(r"^INTERFACES = (.*)$", file.read_text(), re.MULTILINE)
+        assert set(ast.literal_eval(stated)) <= served, kind
 
 
 def test_a_name_that_is_none_and_a_folder_that_is_there_are_refused(tmp_path: Path) -> None:

@@ -493,8 +493,10 @@ class GivesEverything(FakeAdapter):
         return super().prepare(items, replace(task, output_types=self.facts.outputs) if task.output_types else task)
 
 
-@fault("adapter", "every_item_gives_units")
+@fault("adapter", None)
 class CostsTheSameForAll(Changed):
+    """A family that pads every text to one length costs as much."""
+
     def change(self, unit, item, task):
         unit.cost = 1
 
