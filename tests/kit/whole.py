@@ -17,6 +17,8 @@ from sie_kit.cli.projects import KINDS, make
 from tests.plugins.outside import SIE, environment, pip, server
 
 ITEM = {"items": [{"text": "hello world"}]}
+CACHE = Path(tempfile.gettempdir()) / "sie-kit-mypy"
+"""What mypy knows of the core and its libraries, which it reads once for all kinds."""
 TINY = ("architecture", "head", "runner")
 """Kinds that write a small checkpoint to serve."""
 
@@ -75,7 +77,7 @@ def main() -> None:
             ask(kind, folder, environ)
             package = next(project.glob("sie_*")).name
             step("ruff", [python, "-m", "ruff", "check", "--no-cache", "."], project, environ)
-            step("mypy --strict", [python, "-m", "mypy", package, "tests"], project, environ)
+            step("mypy --strict", [python, "-m", "mypy", "--cache-dir", CACHE, package, "tests"], project, environ)
             step("pytest", [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"], project, environ)
 
 

@@ -335,5 +335,5 @@ def _no_model(distribution: str) -> None:
         f"{distribution} registers model families, and none of their models was checked: none that it ships is without "
         "weights or has its weights on this machine. Name some that are here, "
         f'conformance("{distribution}", models=["org/name"]), or a folder with configs or weights, '
-        f'conformance("{distribution}", models_dir=Path("models")).'
+        f'conformance("{distribution}", models_dir=Path("models")); `sie plugins check` has --model and --models-dir.'
     )

@@ -120,8 +120,9 @@ def test_the_command_line_names_family_runner_and_precision(
     assert "encoder-loop" in done.stdout or "cpu-kernels" in done.stdout, done.stdout
 
 
-def test_each_conforms(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_each_conforms(model: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIE_MODELS_DIR", str(folder / "models"))
-    checks = [each for each in checks_of("sie-pytorch", models=tuple(MODELS)) if each.part.startswith("model ")]
-    assert {each.part for each in checks} == {f"model {model}" for model in MODELS}
+    checks = [each for each in checks_of("sie-pytorch", models=[model]) if each.part == f"model {model}"]
+    assert checks
     assert not failures(checks)

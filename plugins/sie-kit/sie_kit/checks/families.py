@@ -61,9 +61,9 @@ def a_wheel_carries_what_it_states(reports: Sequence[PluginReport]) -> None:
     files = [Path(str(file)).name for file in found.files or ()]
     if not any(file.endswith(".py") for file in files):  # an editable install lists a path only
         raise Skipped("it is no wheel")
-    stated = found.metadata.get("License-Expression") or found.metadata.get("License")
+    stated = [found.metadata[name] for name in ("License-Expression", "License") if name in found.metadata]
     texts = [file for file in files if "licen" in file.lower() or "copying" in file.lower()]
-    assert texts or not stated, f"it states the licence {stated} without its text: add LICENSE beside pyproject.toml"
+    assert texts or not stated, f"it states the licence {stated[0]} without its text: add LICENSE beside pyproject.toml"
     if "Typing :: Typed" in (found.metadata.get_all("Classifier") or ()):
         assert "py.typed" in files, "it says Typing :: Typed and has no py.typed: mypy ignores its types"
 

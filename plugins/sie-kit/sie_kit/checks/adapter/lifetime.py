@@ -25,7 +25,7 @@ from sie_kit.outcomes import Skipped
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 LOADS = 10
 """Loads of one check: enough to tell growth from what allocators keep once."""
-LOADS_S = 20.0
+LOADS_S = 5.0
 """Seconds after which no further load is made: large models are loaded less often than ten times."""
 LEAK_BYTES = 2**20
 """Growth a load that counts as a leak; allocators keep less than that."""

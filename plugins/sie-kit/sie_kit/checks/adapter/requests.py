@@ -13,7 +13,7 @@ from sie_kit.loading import LABELS, Items, LoadedModel, values_of
 from sie_kit.outcomes import Skipped
 
 ROLES: Sequence[InputType | None] = (None, "query", "document")
-FRESH_S = 20.0
+FRESH_S = 5.0
 """Seconds after which the model is not loaded for another option."""
 FIELDS = frozenset(field.name for field in fields(Task))
 
