@@ -5,6 +5,7 @@ A part is checked by its contract alone, so the author writes one line for any n
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -17,7 +18,7 @@ from packaging.utils import canonicalize_name
 from sie_core.cache import build_chain, find_weights
 from sie_core.catalog import build_catalog, choose_family, read_card
 from sie_core.commands import GROUP
-from sie_core.contracts import Item, PluginError, ResolvedModel, TierContext
+from sie_core.contracts import Item, PluginError, QueueError, QueueTransport, ResolvedModel, TierContext
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginReport, PluginSet, discover
 from sie_core.settings import Settings, load_settings
@@ -189,8 +190,13 @@ class _Kit:
         ):
             checks = [check for check in KINDS[kind] if check not in ON_MODELS]
             for name in report.registers.get(hook, ()):
-                if name in found:
-                    yield from _all(kind, name, checks, found[name])
+                if name not in found:
+                    continue
+                made = _all(kind, name, checks, found[name])
+                if kind == "queue transport" and self.queue_url is None:
+                    reach = cache(partial(_reach, found[name]))
+                    made = (replace(check, run=partial(_where_reached, reach, check.run)) for check in made)
+                yield from made
 
     def _tiers(self) -> Mapping[str, Tier]:
         context = TierContext(self.settings, self.plugins.weight_packages, self.plugins.object_stores)
@@ -328,6 +334,27 @@ def _with(check: Callable[..., None], model: str | None) -> str:
 def _on_loaded(check: Callable[..., None], load: Callable[[], LoadedModel], items: Sequence[Item] | None) -> None:
     model = load()
     check(model, fitting(samples(), model.adapter.facts) if items is None else items)
+
+
+def _reach(connect: Callable[[], QueueTransport]) -> str:
+    """Open a connection; return why there is none."""
+
+    async def opened() -> None:
+        transport = connect()
+        await transport.open()
+        await transport.close()
+
+    try:
+        asyncio.run(opened())
+    except QueueError as error:
+        return str(error)
+    return ""
+
+
+def _where_reached(reach: Callable[[], str], run: Callable[[], None]) -> None:
+    if why := reach():
+        raise Skipped(f'{why} Name a broker: conformance(…, queue_url="…"), or --queue-url')
+    run()
 
 
 def _no_model(distribution: str) -> None:
