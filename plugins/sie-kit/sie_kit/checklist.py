@@ -112,6 +112,7 @@ def checks_of(
     Raises:
         PluginError: No such distribution registers a plugin, or its plugin is broken; names the cause.
     """
+    models_dir = None if models_dir is None else models_dir.resolve()  # configs name their files whole
     settings = load_settings() if models_dir is None else load_settings(models_dir=models_dir)
     plugins = discover(settings, BUILTINS)
     reports = _reports_of(distribution, plugins)
@@ -172,7 +173,7 @@ class _Kit:
 
     def parts(self, report: PluginReport) -> Iterator[Check]:
         """Check each thing one plugin registers, but what needs a model."""
-        plugins = self.plugins
+        plugins, transports = self.plugins, self._transports()
         for hook, kind, found in (
             ("sie_model_families", "family", plugins.families),
             ("sie_architectures", "architecture", plugins.architectures),
@@ -186,7 +187,7 @@ class _Kit:
             ("sie_weight_packages", "weight package", {each.repo_id: each for each in plugins.weight_packages}),
             ("sie_weight_tiers", "weight tier", self._tiers()),
             ("sie_object_stores", "object store", self._stores()),
-            ("sie_queue_transports", "queue transport", self._transports()),
+            ("sie_queue_transports", "queue transport", transports),
         ):
             checks = [check for check in KINDS[kind] if check not in ON_MODELS]
             for name in report.registers.get(hook, ()):
@@ -194,7 +195,7 @@ class _Kit:
                     continue
                 made = _all(kind, name, checks, found[name])
                 if kind == "queue transport" and self.queue_url is None:
-                    reach = cache(partial(_reach, found[name]))
+                    reach = cache(partial(_reach, transports[name]))
                     made = (replace(check, run=partial(_where_reached, reach, check.run)) for check in made)
                 yield from made
 
