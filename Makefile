@@ -11,7 +11,7 @@ TORCH_VERSION := 2.13.0
 BIN := .venv/bin
 HATCH := .hatch/venv/bin/hatch
 LIGHT := sdk/python . plugins/sie-text
-MEMBERS := $(wildcard pyproject.toml sdk/python/pyproject.toml plugins/*/pyproject.toml)
+MEMBERS := $(wildcard pyproject.toml sdk/*/pyproject.toml plugins/*/pyproject.toml)
 KERNELS := plugins/sie-cpu/build_kernels.py $(wildcard plugins/sie-cpu/sie_cpu/native/*.* plugins/sie-cpu/sie_cpu/native/*/*)
 
 export HATCH_DATA_DIR := $(CURDIR)/.hatch/data
@@ -28,7 +28,7 @@ else
 export TORCH_INSTALL := python -m pip install -q torch==$(TORCH_VERSION)
 endif
 
-.PHONY: help serve test check environments docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults soak-brokers soak-releases clean
+.PHONY: help serve test check environments integrations docs bench bench-gpu bench-load sanitize wheel-cpu images soak soak-attacks soak-faults soak-brokers soak-releases clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -89,6 +89,9 @@ ALONE := tests/soak/attacks tests/images/built
 LONG := $(addprefix tests/,verification soak cluster helm clients pytorch plugins gliner cpu packaging text fuzz nats objectstore \
   server bench config_service)
 OTHERS := $(filter-out $(LONG) $(RULES) tests/engine tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+
+integrations: .venv/.kernels ## the published clients and frameworks in their newest versions, against a server
+	NEWEST=1 $(BIN)/python -m pytest tests/integrations tests/clients -m client
 
 test: .venv/.kernels ## everything: the checks, then every test (TESTS="tests/engine -k drain")
 ifdef TESTS

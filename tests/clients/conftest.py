@@ -90,6 +90,20 @@ CLIENTS = {
         (3, 11),
     ),
     "litellm": (["litellm==1.105.0"], (3, 11)),
+    "integrations": (
+        [
+            "chromadb==1.5.9",
+            "haystack-ai==3.4.1",
+            "lancedb==0.40.0",
+            "langchain-core==1.7.7",
+            "langchain-qdrant==1.1.0",
+            "langchain-tests==1.1.9",
+            "llama-index-core==0.14.25",
+            "qdrant-client==1.20.0",
+            *("httpcore>=1", "httpx>=0.27", "msgpack>=1.1", "numpy>=1.26"),  # what sie-sdk needs
+        ],
+        (3, 11),
+    ),
     "lancedb": (["lancedb==0.40.0", "openai==3.52.0", "sie-sdk==0.10.1"], (3, 12)),
 }
 """Environments by name: what pip installs, and the least version of Python."""
@@ -168,6 +182,8 @@ def javascript_environment(name: str) -> JavaScriptEnvironment:
 def client_environment(name: str) -> ClientEnvironment:
     """Build an environment of `CLIENTS` where it is not there, or skip."""
     requirements, least = CLIENTS[name]
+    if "NEWEST" in os.environ:
+        requirements, name = [each.partition("==")[0] for each in requirements], f"{name}-newest"
     folder = HOME / name
     with _built(name, (requirements, least)) as missing:
         if missing:

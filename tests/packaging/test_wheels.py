@@ -19,7 +19,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
-PROJECTS = [ROOT, ROOT / "sdk/python", *sorted(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))]
+PROJECTS = [
+    ROOT,
+    *sorted(file.parent for file in ROOT.glob("sdk/*/pyproject.toml")),
+    *sorted(file.parent for file in ROOT.glob("plugins/*/pyproject.toml")),
+]
 SERVING = ("sie-core", "sie-sdk", "sie-pytorch", "sie-cpu", "sie-flash", "sie-gliner", "sie-text", "sie-objectstore")
 LEFT_OUT = {"gliner", "sentence-transformers", "scipy", "scikit-learn"}
 """What a reference or the fallback needs, and nothing that serves."""

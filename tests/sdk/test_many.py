@@ -37,6 +37,12 @@ class Server:
                 for rank, item in enumerate(sorted(body["items"], key=lambda item: -float(item["text"])))
             ]
             return answer({"model": "m", "scores": scores})
+        if send.url.endswith("extract/org/m"):
+            entities = [[{"text": text, "label": "word", "score": 1.0}] for text in texts]
+            found = [
+                {"id": item.get("id"), "entities": each} for item, each in zip(body["items"], entities, strict=True)
+            ]
+            return answer({"model": "m", "items": found})
         items = [
             {"id": item.get("id"), "dense": {"dtype": "float32", "values": np.float32([len(text)])}}
             for item, text in zip(body["items"], texts, strict=True)
@@ -268,6 +274,16 @@ def test_results_of_any_number_are_given_one_by_one_and_an_item_that_fails_in_it
     assert got[3].place == 3
 
 
+def test_extraction_of_many_items_tells_the_item_that_fails(rehearsal):
+    server, texts = blaming("bad"), ["a", {"id": "second", "text": "bad"}, "c", "d"]
+    many = run(rehearsal.protocol().extract_many("org/m", iter(texts), QUIET | {"batch_size": 2}), server)
+    assert [each and each["entities"][0]["text"] for each in many.results] == ["a", None, "c", "d"]
+    assert [(each.place, each.id) for each in many.failed] == [(1, "second")]
+    assert server.asked[1:] == [["a"], ["c", "d"]]
+    stream = pieces(rehearsal.protocol().extract_many("org/m", texts, QUIET, "extract_iter"), server)
+    assert [isinstance(each, FailedItem) for each in stream] == [False, True, False, False]
+
+
 def test_a_failure_of_no_item_is_raised_in_its_place(rehearsal):
     refusal = Rehearsal.error(401, "UNAUTHORIZED")
     server = Server(lambda texts: refusal if "bad" in texts else None)
@@ -302,6 +318,8 @@ def test_a_ranking_is_given_once_its_last_document_is_scored(rehearsal):
         ("encode_many", [], {"parallel": 0}, "parallel 0"),
         ("encode_many", [], {"output_types": "dense"}, "output_types is the string"),
         ("encode_many", [], {"labels": ["a"]}, r"encode_many\(\) takes no argument 'labels'; it takes batch_size, "),
+        ("extract_many", "one", {}, "items is one str; give a list"),
+        ("extract_many", [], {"labels": "a"}, "labels is the string"),
         ("score_many", "one", {}, "queries is one str"),
         ("score_many", [("q", "one")], {}, r"queries\[0\]\[1\] is one str"),
         ("score_many", ["one"], {}, r"queries\[0\] is no pair of a query and its documents"),

@@ -17,10 +17,21 @@ from sie_sdk import SIEAsyncClient, SIEClient, SIEConnectionError
 from tests.sdk.scripted import as_json, ok, ranked, refused, run_async, run_sync
 
 CALLS = (
-    *("encode", "encode_many", "score", "score_many", "extract", "tokenize", "list_models", "get_model", "health"),
+    *(
+        "encode",
+        "encode_many",
+        "score",
+        "score_many",
+        "extract",
+        "extract_many",
+        "tokenize",
+        "list_models",
+        "get_model",
+        "health",
+    ),
     *("create_pool", "get_pool", "delete_pool", "get_capacity", "wait_for_capacity"),
 )
-STREAMS = ("encode_iter", "score_iter", "watch")
+STREAMS = ("encode_iter", "score_iter", "extract_iter", "watch")
 SAME_NAME = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 

@@ -35,6 +35,14 @@ def test_a_score_s_settings_stand_beside_its_items(rehearsal):
     assert rehearsal.sends[0].headers["X-SIE-MACHINE-PROFILE"] == "l4"
 
 
+def test_the_best_of_a_ranking_are_returned(rehearsal):
+    result = rehearsal.score(answer(SCORED), top_k=1)
+    assert [each["item_id"] for each in result["scores"]] == ["b"]
+    assert "top_k" not in rehearsal.sent()
+    with pytest.raises(ValueError, match="top_k is 0; 1 is the least"):
+        rehearsal.score(answer(SCORED), top_k=0)
+
+
 def test_a_single_document_is_a_list_of_one(rehearsal):
     call = rehearsal.protocol().score("org/m", Item(id="q", text="x"), {"text": "y"}, {})
     rehearsal.play(call, [answer(SCORED)])

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
         SIEConnectionError,
         SIEError,
     )
-    from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
+    from sie_sdk.many import EncodeMany, ExtractMany, FailedItem, RankedQuery, ScoreMany
     from sie_sdk.types import Item
 
 __version__ = "1.0.0"
 
 __all__ = [
     "EncodeMany",
+    "ExtractMany",
     "FailedItem",
     "IncompleteBatchError",
     "InputTooLongError",
@@ -60,6 +61,7 @@ __all__ = [
 
 _HOMES = {
     "EncodeMany": "sie_sdk.many",
+    "ExtractMany": "sie_sdk.many",
     "FailedItem": "sie_sdk.many",
     "Item": "sie_sdk.types",
     "RankedQuery": "sie_sdk.many",

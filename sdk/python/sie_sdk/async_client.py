@@ -22,16 +22,17 @@ from sie_sdk._calls.keywords import keywords
 from sie_sdk._calls.many import Queries
 from sie_sdk._calls.parallel import outcome_of_tasks, pieces_of_tasks
 from sie_sdk._calls.protocol import Protocol
-from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
+from sie_sdk.many import EncodeMany, ExtractMany, FailedItem, RankedQuery, ScoreMany
 from sie_sdk.settings import (
     AwaitSettings,
-    CallSettings,
     CapacitySettings,
     EncodeManySettings,
     EncodeSettings,
+    ExtractManySettings,
     ExtractSettings,
     LookupSettings,
     ScoreManySettings,
+    ScoreSettings,
     TokenizeSettings,
     WatchSettings,
 )
@@ -125,9 +126,9 @@ class SIEAsyncClient:
         """
         return pieces_of_tasks(self._protocol.encode_many(model, items, settings, "encode_iter"), self._run)
 
-    @keywords(CallSettings)
+    @keywords(ScoreSettings)
     async def score(
-        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], **settings: Unpack[CallSettings]
+        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], **settings: Unpack[ScoreSettings]
     ) -> ScoreResult:
         """Score items against a query and rank them, the best first.
 
@@ -172,6 +173,26 @@ class SIEAsyncClient:
         Arguments, results and errors are those of `SIEClient.extract`.
         """
         return await self._run(self._protocol.extract(model, items, settings))
+
+    @keywords(ExtractManySettings)
+    async def extract_many(
+        self, model: str, items: Iterable[ItemLike], **settings: Unpack[ExtractManySettings]
+    ) -> ExtractMany:
+        """Extract from many items, and collect the results.
+
+        Arguments, results and errors are those of `SIEClient.extract_many`. Iterating `items` holds up the event loop.
+        """
+        return await outcome_of_tasks(self._protocol.extract_many(model, items, settings), self._run)
+
+    @keywords(ExtractManySettings)
+    def extract_iter(
+        self, model: str, items: Iterable[ItemLike], **settings: Unpack[ExtractManySettings]
+    ) -> AsyncGenerator[ExtractResult | FailedItem, None]:
+        """Extract from any number of items as `extract_many` does, and yield each result in the order of the items.
+
+        Arguments, results and errors are those of `SIEClient.extract_iter`; stopping is as in `encode_iter`.
+        """
+        return pieces_of_tasks(self._protocol.extract_many(model, items, settings, "extract_iter"), self._run)
 
     @overload
     async def tokenize(self, model: str, texts: str, **settings: Unpack[TokenizeSettings]) -> list[Token]: ...

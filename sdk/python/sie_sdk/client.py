@@ -22,16 +22,17 @@ from sie_sdk._calls.keywords import keywords
 from sie_sdk._calls.many import Queries
 from sie_sdk._calls.parallel import outcome_on_threads, pieces_on_threads
 from sie_sdk._calls.protocol import Protocol
-from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
+from sie_sdk.many import EncodeMany, ExtractMany, FailedItem, RankedQuery, ScoreMany
 from sie_sdk.settings import (
     AwaitSettings,
-    CallSettings,
     CapacitySettings,
     EncodeManySettings,
     EncodeSettings,
+    ExtractManySettings,
     ExtractSettings,
     LookupSettings,
     ScoreManySettings,
+    ScoreSettings,
     TokenizeSettings,
     WatchSettings,
 )
@@ -196,9 +197,9 @@ class SIEClient:
         """
         return pieces_on_threads(self._protocol.encode_many(model, items, settings, "encode_iter"), self._run)
 
-    @keywords(CallSettings)
+    @keywords(ScoreSettings)
     def score(
-        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], **settings: Unpack[CallSettings]
+        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], **settings: Unpack[ScoreSettings]
     ) -> ScoreResult:
         """Score items against a query and rank them, the best first.
 
@@ -212,12 +213,13 @@ class SIEClient:
                 `item-<place in the list>` in the result.
             instruction: What the query is for, where the model takes it.
             options: The model family's own options.
+            top_k: How many of the best are returned; all by default.
             gpu, wait_for_capacity, provision_timeout_s, max_oom_retries, timeout_s, priority: As in `encode`.
             truncate: As in `encode`; of a query and a document read together, the document is cut.
 
         Raises:
             SIEError: As `encode` does.
-            ValueError: An argument has no form on the wire.
+            ValueError: An argument has no form on the wire, or `top_k` is below 1.
             TypeError: `query` or `items` holds something else than items.
         """
         return self._run(self._protocol.score(model, query, items, settings))
@@ -301,6 +303,48 @@ class SIEClient:
             TypeError: `items` holds something else than items, or `labels` is a single string.
         """
         return self._run(self._protocol.extract(model, items, settings))
+
+    @keywords(ExtractManySettings)
+    def extract_many(
+        self, model: str, items: Iterable[ItemLike], **settings: Unpack[ExtractManySettings]
+    ) -> ExtractMany:
+        """Extract from many items, and collect the results; `extract_iter` holds those of a few requests.
+
+        Requests, failures and the bar are as in `encode_many`.
+
+        Args:
+            model: The model's id.
+            items: As in `encode_many`.
+            **settings: Those of `extract`, and `batch_size`, `parallel` and `progress` as in `encode_many`.
+
+        Raises:
+            SIEError: Nothing was extracted, and the failure concerns no item.
+            ValueError: An argument has no form on the wire, or is out of its bounds.
+            TypeError: `items` is a single item, or an argument is none.
+            ImportError: `progress` is true and tqdm is not installed.
+        """
+        return outcome_on_threads(self._protocol.extract_many(model, items, settings), self._run)
+
+    @keywords(ExtractManySettings)
+    def extract_iter(
+        self, model: str, items: Iterable[ItemLike], **settings: Unpack[ExtractManySettings]
+    ) -> Generator[ExtractResult | FailedItem, None, None]:
+        """Extract from any number of items as `extract_many` does, and yield each result in the order of the items.
+
+        What is held, the place of failed items and stopping are as in `encode_iter`.
+
+        Args:
+            model: The model's id.
+            items: As in `encode_many`.
+            **settings: Those of `extract_many`.
+
+        Raises:
+            SIEError: A failure that concerns no item, in the place of the first request it left unanswered.
+            ValueError: An argument has no form on the wire, or is out of its bounds.
+            TypeError: `items` is a single item, or an argument is none.
+            ImportError: `progress` is true and tqdm is not installed.
+        """
+        return pieces_on_threads(self._protocol.extract_many(model, items, settings, "extract_iter"), self._run)
 
     @overload
     def tokenize(self, model: str, texts: str, **settings: Unpack[TokenizeSettings]) -> list[Token]: ...

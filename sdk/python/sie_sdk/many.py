@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sie_sdk.embeddings import dense_embedding
-from sie_sdk.types import EncodeResult, ScoreResult
+from sie_sdk.types import EncodeResult, ExtractResult, ScoreResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,14 @@ class EncodeMany:
         for place, row in rows.items():
             matrix[place] = row
         return matrix
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractMany:
+    """The results of `extract_many` in the order of the items; None for those of `failed`."""
+
+    results: list[ExtractResult | None]
+    failed: list[FailedItem]
 
 
 @dataclass(frozen=True, slots=True)

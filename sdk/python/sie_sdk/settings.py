@@ -34,7 +34,7 @@ class WaitSettings(LookupSettings, total=False):
 
 
 class CallSettings(WaitSettings, total=False):
-    """Of every inference call, and all that `score` takes.
+    """Of every inference call.
 
     Attributes:
         instruction: The instruction the model is prompted with.
@@ -50,6 +50,12 @@ class CallSettings(WaitSettings, total=False):
     options: Mapping[str, Any] | None
     max_oom_retries: int
     priority: Priority | None
+
+
+class ScoreSettings(CallSettings, total=False):
+    """Of `score`. `top_k` is how many of the best are returned; all by default."""
+
+    top_k: int | None
 
 
 class EncodeSettings(CallSettings, total=False):
@@ -130,6 +136,10 @@ class ManySettings(TypedDict, total=False):
 
 class EncodeManySettings(EncodeSettings, ManySettings, total=False):
     """Of `encode_many` and `encode_iter`."""
+
+
+class ExtractManySettings(ExtractSettings, ManySettings, total=False):
+    """Of `extract_many` and `extract_iter`."""
 
 
 class ScoreManySettings(CallSettings, ManySettings, total=False):

@@ -54,10 +54,14 @@ channels)."""
 
 
 class Item(TypedDict, total=False):
-    """One thing to encode, to score or to extract from: `Item(text="…")`. An `id` comes back with its result."""
+    """One thing to encode, to score or to extract from: `Item(text="…")`. An `id` comes back with its result.
+
+    `token_ids` are those of the model's own tokenizer in place of `text`, for models whose config accepts them.
+    """
 
     id: str
     text: str
+    token_ids: Sequence[int]
     images: Sequence[ImageLike]
     audio: MediaLike
     video: MediaLike

@@ -30,7 +30,8 @@ def infer_token_ids(refusal: str) -> Callable[[InferenceBackend, Any, InferenceR
     """Ask for inference, but refuse token ids with `refusal` where the model does not take them."""
 
     def run(backend: InferenceBackend, body: Any, asked: InferenceRequest) -> Awaitable[InferenceReply]:
-        if asked.items[0].token_ids is not None and not backend.accepts_token_ids(asked.model):
+        given = any(item.token_ids is not None for item in asked.items)
+        if given and not backend.accepts_token_ids(asked.model):
             raise InvalidInput(refusal, param="items")
         return backend.infer(asked)
 

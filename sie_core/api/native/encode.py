@@ -5,13 +5,17 @@ from __future__ import annotations
 from sie_core.api.body.pieces import Content
 from sie_core.api.body.reply_body import items_reply
 from sie_core.api.inference.call import Call
-from sie_core.api.inference.route import Operation, Route
+from sie_core.api.inference.route import Operation, Route, infer_token_ids
 from sie_core.api.native.encode_schema import EncodeBody, EncodeReply, ParamsBody
 from sie_core.api.native.item_schema import params_field_name
 from sie_core.api.native.spellings import input_type_of, truncate_of
 from sie_core.api.openapi.examples import Example
 from sie_core.contracts import InferenceReply, InferenceRequest
 from sie_core.logs import request_fields
+
+_FOREIGN_TOKEN_IDS = (
+    "An item has `token_ids`, and this model reads texts: send `text`, or set accept_token_ids in its config."
+)
 
 
 def inference_request(call: Call, body: EncodeBody) -> InferenceRequest:
@@ -56,7 +60,9 @@ for, any other answers 503 `MODEL_LOADING` with a `Retry-After`; `Prefer: wait=N
 """,
     body=EncodeBody,
     reply=EncodeReply,
-    operation=Operation(EncodeBody, inference_request, encode_reply, params_field_name),
+    operation=Operation(
+        EncodeBody, inference_request, encode_reply, params_field_name, infer_token_ids(_FOREIGN_TOKEN_IDS)
+    ),
     dialect="native",
     tag="encode",
     examples=(

@@ -95,6 +95,9 @@ class ItemBody(Schema):
 
     id: str | None = Field(default=None, description="Echoed beside the item's outputs.")
     text: str | None = None
+    token_ids: list[int] | None = Field(
+        default=None, min_length=1, description="In place of `text`, where the model's config accepts them."
+    )
     images: list[MediaBody] | None = None
     audio: AudioBody | None = None
     video: MediaBody | None = None
@@ -109,6 +112,7 @@ class ItemBody(Schema):
         return Item(
             id=own_id,
             text=self.text,
+            token_ids=None if self.token_ids is None else tuple(self.token_ids),
             images=tuple(image.media() for image in self.images or ()),
             audio=self.audio.media() if self.audio else None,
             video=self.video.media() if self.video else None,

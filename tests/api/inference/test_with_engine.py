@@ -103,6 +103,12 @@ async def test_token_ids_are_taken_where_the_config_says_so(client: httpx.AsyncC
     assert taken.json()["usage"]["prompt_tokens"] == 4
     refused = await client.post("/v1/embeddings", json={"model": "sie-fake/embedder", "input": [1]})
     assert "check_embedding_ctx_length=False" in refused.json()["error"]["message"]
+    body = {"items": [{"text": "7 42"}, {"token_ids": [7, 42]}]}
+    text, ids = (await client.post("/v1/encode/sie-fake/dense", json=body)).json()["items"]
+    assert text == ids
+    refused = await client.post(URL, json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "items")
+    assert "accept_token_ids" in refused.json()["error"]["message"]
 
 
 async def test_truncation_is_reported_or_refused(client: httpx.AsyncClient) -> None:

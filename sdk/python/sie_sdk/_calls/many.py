@@ -8,25 +8,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
+from typing import Protocol, TypeVar
 
 from sie_sdk._calls.batches import Ask, Batch, Batches, ItemMap
 from sie_sdk._calls.exchange import Operation
 from sie_sdk._requests.writer import are_large, as_item
 from sie_sdk.errors import IncompleteBatchError, RequestError
-from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
-from sie_sdk.settings import EncodeManySettings, ScoreManySettings
-from sie_sdk.types import EncodeResult, ItemLike, ScoreEntry, ScoreResult
+from sie_sdk.many import FailedItem, RankedQuery, ScoreMany
+from sie_sdk.settings import ManySettings, ScoreManySettings
+from sie_sdk.types import ItemLike, ScoreEntry, ScoreResult
 
+Result = TypeVar("Result")
+Many = TypeVar("Many", covariant=True)
 AskScores = Callable[[ItemMap, Sequence[ItemMap]], Operation[ScoreResult]]
 """Has items scored against a query by one request."""
 Queries = Iterable[tuple[ItemLike, Iterable[ItemLike]]]
 """Queries, each with its documents."""
 
 
-def encode_batches(
-    items: Iterable[ItemLike], ask: Ask[EncodeResult], said: EncodeManySettings
-) -> Batches[EncodeResult | FailedItem, EncodeMany]:
-    """Plan the requests of `encode_many` and `encode_iter`.
+class MadeOf(Protocol[Result, Many]):
+    """Makes the outcome of a call of its results and of the items that failed."""
+
+    def __call__(self, results: list[Result | None], failed: list[FailedItem]) -> Many:
+        """Make it."""
+        ...
+
+
+def item_batches(
+    items: Iterable[ItemLike], ask: Ask[Result], make: MadeOf[Result, Many], said: ManySettings
+) -> Batches[Result | FailedItem, Many]:
+    """Plan the requests of a call whose items are answered each by itself.
 
     Raises:
         TypeError: `items` is a single item.
@@ -35,24 +46,27 @@ def encode_batches(
     """
     _check_several(items, "items")
 
-    def batches() -> Iterator[Batch[EncodeResult]]:
+    def batches() -> Iterator[Batch[Result]]:
         left, first = iter(items), 0
         while batch := list(islice(left, said["batch_size"])):
             yield Batch(batch, ask, first)
             first += len(batch)
 
-    def pieces(batch: Batch[EncodeResult]) -> Iterator[EncodeResult | FailedItem]:
+    def pieces(batch: Batch[Result]) -> Iterator[Result | FailedItem]:
         failed = {each.place: each for each in batch.failed}
         for place, answer in enumerate(batch.answers, batch.first):
             yield failed[place] if answer is None else answer
 
-    def outcome(every: Iterable[EncodeResult | FailedItem]) -> EncodeMany:
-        many = EncodeMany([], [])
+    def outcome(every: Iterable[Result | FailedItem]) -> Many:
+        results: list[Result | None] = []
+        failed: list[FailedItem] = []
         for each in every:
             if isinstance(each, FailedItem):
-                many.failed.append(each)
-            many.results.append(None if isinstance(each, FailedItem) else each)
-        return many
+                failed.append(each)
+                results.append(None)
+            else:
+                results.append(each)
+        return make(results, failed)
 
     return Batches(batches(), pieces, outcome, len(items) if isinstance(items, Sized) else None, said)
 
@@ -60,7 +74,7 @@ def encode_batches(
 def score_batches(
     model: str, queries: Queries, ask: AskScores, said: ScoreManySettings
 ) -> Batches[RankedQuery, ScoreMany]:
-    """Plan the requests of `score_many` and `score_iter`; errors are those of `encode_batches`.
+    """Plan the requests of `score_many` and `score_iter`; errors are those of `item_batches`.
 
     A query has one batch at least, and its ranking is complete with its last one.
     """

@@ -28,21 +28,23 @@ from sie_sdk._calls.cluster.pools import PoolCalls
 from sie_sdk._calls.cluster.websocket import handshake
 from sie_sdk._calls.exchange import Offload, Operation, Response, Send, Sleep, TransportFailure
 from sie_sdk._calls.keywords import filled
-from sie_sdk._calls.many import AskScores, Queries, encode_batches, score_batches
+from sie_sdk._calls.many import AskScores, Queries, item_batches, score_batches
 from sie_sdk._calls.retry import DEFAULT_BUDGET_S, Reach, Retries
 from sie_sdk._requests.endpoint import resolve_api_key, resolve_base_url, shown
 from sie_sdk._requests.writer import LARGE_BYTES, Writer, are_large, as_item, as_items
 from sie_sdk.errors import RequestError, SIEError
-from sie_sdk.many import EncodeMany, FailedItem, RankedQuery, ScoreMany
+from sie_sdk.many import EncodeMany, ExtractMany, FailedItem, RankedQuery, ScoreMany
 from sie_sdk.settings import (
     AwaitSettings,
     CallSettings,
     CapacitySettings,
     EncodeManySettings,
     EncodeSettings,
+    ExtractManySettings,
     ExtractSettings,
     LookupSettings,
     ScoreManySettings,
+    ScoreSettings,
     TokenizeSettings,
     WaitSettings,
     WatchSettings,
@@ -120,16 +122,25 @@ class Protocol:
             ImportError: A bar is wanted and tqdm is not installed.
         """
         said = filled(EncodeManySettings, settings, call)
-        return encode_batches(items, self._encoding(model, said), said)
+        return item_batches(items, self._encoding(model, said), EncodeMany, said)
 
     def score(
-        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], settings: CallSettings
+        self, model: str, query: ItemLike, items: ItemLike | Sequence[ItemLike], settings: ScoreSettings
     ) -> Operation[ScoreResult]:
-        """Score items against a query."""
-        ask = self._scoring(model, filled(CallSettings, settings, "score"))
+        """Score items against a query.
+
+        Raises:
+            ValueError: `top_k` is below 1.
+        """
+        said = filled(ScoreSettings, settings, "score")
+        top_k = said["top_k"]
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k is {top_k}; 1 is the least")
+        ask = self._scoring(model, said)
         if are_large([query]) or are_large(items):
             yield Offload()
-        return (yield from ask(as_item(query, "query"), as_items(items)[0]))
+        result = yield from ask(as_item(query, "query"), as_items(items)[0])
+        return {**result, "scores": result["scores"][:top_k]}
 
     def score_many(
         self, model: str, queries: Queries, settings: ScoreManySettings, call: str = "score_many"
@@ -148,19 +159,14 @@ class Protocol:
         self, model: str, items: ItemLike | Sequence[ItemLike], settings: ExtractSettings
     ) -> Operation[ExtractResult | list[ExtractResult]]:
         """Extract from one item or a list of them."""
-        said = filled(ExtractSettings, settings, "extract")
-        labels = said["labels"]
-        if isinstance(labels, str):
-            raise TypeError(f"labels is the string {labels!r}; give a list of labels")
-        chosen = self._chosen(said)
-        params = _said(
-            labels=None if labels is None else list(labels),
-            output_schema=said["output_schema"],
-            instruction=said["instruction"],
-            truncate=said["truncate"],
-            options=chosen or None,
-        )
-        return (yield from _of_items(items, self._asking("extract", model, params, said, chosen, read_extract)))
+        return (yield from _of_items(items, self._extracting(model, filled(ExtractSettings, settings, "extract"))))
+
+    def extract_many(
+        self, model: str, items: Iterable[ItemLike], settings: ExtractManySettings, call: str = "extract_many"
+    ) -> Batches[ExtractResult | FailedItem, ExtractMany]:
+        """Extract from many items, for `extract_many` and `extract_iter`; errors are those of `encode_many`."""
+        said = filled(ExtractManySettings, settings, call)
+        return item_batches(items, self._extracting(model, said), ExtractMany, said)
 
     def tokenize(
         self, model: str, texts: str | Sequence[str], settings: TokenizeSettings
@@ -271,6 +277,20 @@ class Protocol:
             options=chosen or None,
         )
         return self._asking("encode", model, params, said, chosen, read_encode)
+
+    def _extracting(self, model: str, said: ExtractSettings) -> Ask[ExtractResult]:
+        labels = said["labels"]
+        if isinstance(labels, str):
+            raise TypeError(f"labels is the string {labels!r}; give a list of labels")
+        chosen = self._chosen(said)
+        params = _said(
+            labels=None if labels is None else list(labels),
+            output_schema=said["output_schema"],
+            instruction=said["instruction"],
+            truncate=said["truncate"],
+            options=chosen or None,
+        )
+        return self._asking("extract", model, params, said, chosen, read_extract)
 
     def _asking(
         self,
