@@ -81,6 +81,27 @@ def interfaces() -> str:
     return table(("hook", "registers a", "versions that are served"), rows)
 
 
+def contracts() -> str:
+    from sie_core import contracts
+
+    sys.path.insert(0, str(DOCS))
+    try:
+        from contract_pages import page
+    finally:
+        sys.path.remove(str(DOCS))
+    return page(contracts)
+
+
+def checks() -> str:
+    from sie_kit.checklist import KINDS, check_id
+
+    parts = []
+    for kind, found in KINDS.items():
+        parts.append(f"## Of a {kind}\n")
+        parts += [f"### `{check_id(kind, check)}`\n\n{inspect.getdoc(check)}\n" for check in found]
+    return "\n".join(parts)
+
+
 def limits() -> str:
     from sie_core.api.http.limits import LIMITS
 
@@ -120,6 +141,8 @@ def commands() -> str:
         ["cache", "verify"],
         ["cache", "prune"],
         ["plugins"],
+        ["plugins", "new"],
+        ["plugins", "check"],
         ["verify"],
     ):
         output = CliRunner().invoke(main, [*arguments, "--help"], prog_name="sie", terminal_width=100).output
@@ -235,6 +258,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "hooks": hooks,
     "interfaces": interfaces,
     "limits": limits,
+    "contracts": contracts,
+    "checks": checks,
     "commands": commands,
     "muvera": lambda: parameters("muvera"),
     "smve": lambda: parameters("smve"),

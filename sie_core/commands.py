@@ -25,7 +25,7 @@ class Command:
     """A command of `sie`."""
 
     name: str
-    """Its word after `sie`."""
+    """Its word after `sie`; or two, `plugins WORD`, for a command below `sie plugins`."""
     help: str
     """Its line in `sie --help`, a sentence."""
     target: str

@@ -34,6 +34,8 @@ BROUGHT_BY: Final = {
     "cluster": "sie-cluster",
     "config": "sie-cluster",
     "gateway": "sie-cluster",
+    "plugins check": "sie-kit",
+    "plugins new": "sie-kit",
     "sidecar": "sie-cluster",
     "worker": "sie-cluster",
 }
@@ -43,10 +45,16 @@ BROUGHT_BY: Final = {
 class LazyGroup(click.Group):
     """A group that imports the module of a command when the command is called, not to list it."""
 
+    def __init__(self, *arguments: Any, below: str = "", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._below = below
+        """The words of its commands before their last one, each with a space."""
+
     @cached_property
     def found(self) -> dict[str, Command]:
-        """All commands by name, those of the core and of other distributions."""
-        return find_commands(COMMANDS)
+        """Its commands by their last word, those of the core and of other distributions."""
+        named = ((name.rpartition(" "), command) for name, command in find_commands(COMMANDS).items())
+        return {last: command for (words, space, last), command in named if words + space == self._below}
 
     def list_commands(self, context: click.Context) -> list[str]:
         """List every command by name."""
@@ -61,7 +69,7 @@ class LazyGroup(click.Group):
             command: Any = getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise click.ClickException(
-                f"`sie {name}` cannot be run: {error}. Install its distribution again."
+                f"`sie {self._below}{name}` cannot be run: {error}. Install its distribution again."
             ) from error
         if not isinstance(command, click.Command):
             raise click.ClickException(f"{self.found[name].target} is no click.Command; its distribution is broken.")
@@ -73,12 +81,12 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, self.found[name].help) for name in sorted(self.found)])
 
     def _hint(self, name: str) -> str:
-        if name in BROUGHT_BY:
-            return f" `pip install {BROUGHT_BY[name]}` brings it."
+        if (whole := self._below + name) in BROUGHT_BY:
+            return f" `pip install {BROUGHT_BY[whole]}` brings it."
         from difflib import get_close_matches  # only a mistake needs it
 
         near = get_close_matches(name, self.found, 1)
-        return f" Did you mean `sie {near[0]}`?" if near else ""
+        return f" Did you mean `sie {self._below}{near[0]}`?" if near else ""
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

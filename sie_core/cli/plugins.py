@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import click
 
+from sie_core.cli import LazyGroup
 from sie_core.cli.composition.checkup import try_out
 from sie_core.cli.composition.compose import find_plugins, read_settings
 from sie_core.logs import configure_logging
@@ -20,13 +21,20 @@ from sie_core.plugins.output import stdout_to_stderr
 PREFIX = "sie_"
 
 
-@click.command("plugins")
+@click.group("plugins", cls=LazyGroup, below="plugins ", invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array, for programs.")
-def command(as_json: bool) -> None:
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
     """List the installed plugins, what they register and why one is broken or fails.
 
     Whatever can be tried without loading a model is tried. Exits with 1 if a plugin is broken or fails.
     """
+    if context.invoked_subcommand is None:
+        show(as_json=as_json)
+
+
+def show(*, as_json: bool) -> None:
+    """Print the report of every plugin, and end with 1 if one is broken or fails."""
     settings = read_settings()
     # The table reports broken plugins, so the log does not repeat them.
     configure_logging("INFO" if settings.trace_hooks else "CRITICAL", as_json=settings.log_json)

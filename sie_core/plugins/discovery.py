@@ -27,8 +27,8 @@ from sie_core.settings import Settings
 ENTRY_POINT_GROUP = "sie"
 # fmt: off
 OF_THIS_PROJECT = frozenset({
-    "sie-bundle", "sie-cluster", "sie-cpu", "sie-fake", "sie-flash", "sie-gliner", "sie-nats", "sie-objectstore",
-    "sie-pytorch", "sie-sentence-transformers", "sie-sglang", "sie-text",
+    "sie-bundle", "sie-cluster", "sie-cpu", "sie-fake", "sie-flash", "sie-gliner", "sie-kit", "sie-nats",
+    "sie-objectstore", "sie-pytorch", "sie-sentence-transformers", "sie-sglang", "sie-text",
 })
 # fmt: on
 """Distributions that keep their names where a stranger's plugin has the same, like what is built in."""

@@ -6,10 +6,10 @@ from collections import Counter
 from random import Random
 
 import pytest
+from sie_kit.checks.scheduler import Asked
 
 from sie_core.batching.queue import ModelQueue
 from sie_core.contracts import BatchLimits, Priority, QueuedUnit, Unit
-from sie_core.testing.scheduler_checks import Asked
 
 LIMITS = BatchLimits(64, 16)
 

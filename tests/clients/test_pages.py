@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from pydantic import SecretStr
+from sie_kit.server import serving
 
-from sie_core.testing.server import serving
 from tests.clients.chromium import Tab, opened
 
 TOKEN = "hush"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from sie_kit import serving
 
-from sie_core.testing import serving
 from tests.gliner.planting import LABELS, plant
 
 MODEL = "test/planted"

@@ -5,8 +5,8 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
+from sie_kit import serving
 
-from sie_core.testing import serving
 from tests.pytorch.vision.support import TEXTS, Reference, encoded, picture, write_clip
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from sie_flash import plugin
+from sie_kit import conformance
 from sie_pytorch.forward import INTERFACE
 
 from sie_core.cli import main
@@ -19,7 +20,6 @@ from sie_core.contracts import ModelLoadError
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing import conformance
 from tests.pytorch.forward.support import PACKED, build
 from tests.pytorch.models import LAYERS_OF
 

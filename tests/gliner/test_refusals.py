@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from sie_gliner.options import LONGEST_LABEL
+from sie_kit.comparing import answer_shared
 
 from sie_core.contracts import InvalidInput, Item, ItemOutput, Task
-from sie_core.testing.comparing import answer_shared
 from tests.gliner.checkpoints import POSITIONS
 from tests.gliner.loading import answer, asking, extract, load
 from tests.gliner.training import TOKENS

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
+from sie_kit.checks.queue import QUEUE_CHECKS, Connect
 
-from sie_core.testing.queue_checks import QUEUE_CHECKS, Connect
 from tests.nats.conftest import Broker, transport
 
 

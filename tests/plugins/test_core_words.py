@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "sie_core"
-CONTRACTS = ("contracts/", "testing/queue_checks.py", "testing/checklist.py", "hookspecs.py", "plugins/")
+CONTRACTS = ("contracts/", "testing/checks/queue.py", "testing/checklist.py", "hookspecs.py", "plugins/")
 """What a plugin of a queue reads."""
 OPERATORS = re.compile(r"\b(brokers?|sidecars?|nats|jetstream|adapter process|redeliver\w*)\b", re.IGNORECASE)
 WORDS = re.compile(r"\b(gateways?|bundles?)\b", re.IGNORECASE)

@@ -18,6 +18,7 @@ from sie_fake import RECORD
 from sie_fake.adapter import FakeAdapter
 from sie_fake.adapter import load as load_fake
 from sie_fake.record import read_journal
+from sie_kit.comparing import answer_alone, answer_shared
 
 from sie_core.contracts import (
     Device,
@@ -34,7 +35,6 @@ from sie_core.contracts import (
     Truncation,
     preempted_by,
 )
-from sie_core.testing.comparing import answer_alone, answer_shared
 
 TASKS = {
     "encode": {"dense": {"dim": 16, "matryoshka_dims": [4, 16]}, "sparse": {"dim": 1000}, "multivector": {"dim": 8}}

@@ -9,11 +9,11 @@ import httpx
 import numpy as np
 import pytest
 from sie_fake import RECORD
+from sie_kit.comparing import answer_alone
 from sie_sdk import SIEClient
 
 from sie_core.contracts import Item
 from sie_core.settings import SettingsError
-from sie_core.testing.comparing import answer_alone
 
 
 def test_a_model_is_loaded_by_its_id(sie_model):

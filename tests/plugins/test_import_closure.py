@@ -26,7 +26,7 @@ def imported_by(code: str) -> set[str]:
         # a probe may import its library to look for its device
         "import os; os.environ['SIE_DEVICE'] = 'cpu'\n"
         "from sie_core.cli import main; main(['plugins', '--json'], standalone_mode=False)",
-        "import sie_core.testing.pytest_plugin",
+        "import sie_core, sie_kit.pytest_plugin",
     ],
 )
 def test_the_command_line_imports_neither_models_nor_the_web(code):

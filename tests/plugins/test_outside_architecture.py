@@ -131,7 +131,7 @@ def test_it_is_verified_against_its_own_class(variables: dict[str, str], tmp_pat
 
 def test_the_kit_finds_it_conforming(variables: dict[str, str], folder: Path, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
-        "from pathlib import Path\n\nfrom sie_core.testing import conformance\n\n"
+        "from pathlib import Path\n\nfrom sie_kit import conformance\n\n"
         f'test_it = conformance("sie-test-outside-architecture", models=["{MODEL}"], '
         f"models_dir=Path({str(folder.parents[1])!r}))\n"
     )

@@ -49,9 +49,9 @@ def test_a_manager_that_nobody_registered_stops_the_start(sie):
 
 def test_the_kit_finds_it_conforming_and_checks_ours_alike(install, tmp_path):
     (tmp_path / "test_it.py").write_text(
-        'from sie_core.testing import conformance\n\ntest_manager = conformance("sie-test-outside-memory")\n'
+        'from sie_kit import conformance\n\ntest_manager = conformance("sie-test-outside-memory")\n'
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     done = run(command, tmp_path, environment(install("outside_memory")))
     assert done.returncode == 0, done.stdout
-    assert int(done.stdout.split(" passed")[0].split()[-1]) == 5
+    assert int(done.stdout.split(" passed")[0].split()[-1]) == 14

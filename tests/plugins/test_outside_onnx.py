@@ -174,8 +174,8 @@ def test_no_process_of_these_can_import_torch(client: SIEClient, variables: dict
 
 def test_the_kit_finds_it_conforming(install: Any, onnx_runtime: Path, models: Path, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
-        "from pathlib import Path\n\nfrom sie_core.testing import conformance\n\n"
-        f'test_it = conformance("sie-test-outside-onnx", models_dir=Path({str(models)!r}))\n'
+        "from pathlib import Path\n\nfrom sie_kit import conformance\n\n"
+        f'test_it = conformance("sie-test-outside-onnx", models=["three"], models_dir=Path({str(models)!r}))\n'
     )
     path = os.pathsep.join(map(str, (install("outside_onnx"), onnx_runtime)))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]

@@ -60,8 +60,7 @@ def test_beside_the_built_in_one_it_is_broken_and_the_way_out_is_named(sie, inst
 
 def test_the_kit_finds_it_conforming(install, tmp_path):
     (tmp_path / "test_it.py").write_text(
-        "from sie_core.testing import conformance\n\n"
-        'test_postprocessor = conformance("sie-test-outside-postprocessor")\n'
+        'from sie_kit import conformance\n\ntest_postprocessor = conformance("sie-test-outside-postprocessor")\n'
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     variables = environment(install("outside_postprocessor"), SIE_PLUGINS_BLOCKED=BUILT_IN)

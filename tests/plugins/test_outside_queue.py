@@ -12,7 +12,7 @@ CONFORMS = """
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing.queue_checks import QUEUE_CHECKS
+from sie_kit.checks.queue import QUEUE_CHECKS
 
 factory = discover(Settings(), BUILTINS).queue_transports["shelf"]
 for check in QUEUE_CHECKS:

@@ -112,7 +112,7 @@ def test_the_family_sums_the_vectors_of_words(url: str) -> None:
 def test_the_family_loads_in_a_process_without_torch(variables: dict[str, str], tmp_path: Path) -> None:
     code = (
         "import sys; from sie_core.defaults import BUILTINS; from sie_core.plugins import discover\n"
-        "from sie_core.settings import load_settings; from sie_core.testing import load_model\n"
+        "from sie_core.settings import load_settings; from sie_kit import load_model\n"
         "settings = load_settings()\n"
         f"print(load_model({MODELS['static']!r}, discover(settings, BUILTINS), settings).family.id, *sys.modules)"
     )
@@ -126,7 +126,7 @@ def test_the_family_loads_in_a_process_without_torch(variables: dict[str, str], 
 @pytest.mark.parametrize("kind", ["head", "static"])
 def test_the_kit_finds_it_conforming(kind: str, variables: dict[str, str], models: Path, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
-        "from pathlib import Path\n\nfrom sie_core.testing import conformance\n\n"
+        "from pathlib import Path\n\nfrom sie_kit import conformance\n\n"
         f'test_it = conformance("sie-test-outside-{kind}", models_dir=Path({str(models)!r}))\n'
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]

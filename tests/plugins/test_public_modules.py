@@ -32,7 +32,7 @@ DEEP = {
 }
 
 
-PROGRAMS = {"sie_bundle", "sie_cluster"}
+PROGRAMS = {"sie_bundle", "sie_cluster", "sie_kit"}
 """Packages that bring commands, not parts of an engine: they stand on more of the core."""
 
 

@@ -92,8 +92,8 @@ def test_the_page_writes_files_runs_commands_and_shows_output():
     kinds = [block.language if block.file is None else "file" for block in blocks()]
 
     assert kinds.count("file") == 7
-    assert kinds.count("sh") == 6
-    assert kinds.count("text") + kinds.count("json") == 6
+    assert kinds.count("sh") == 7
+    assert kinds.count("text") + kinds.count("json") == 7
     assert "```" not in BLOCK.sub("", PAGE.read_text())
 
 

@@ -1,4 +1,4 @@
-"""Describes every public name of the core, sie-text and sie-pytorch: signatures, fields, members.
+"""Describes every public name of the core, sie-kit, sie-text and sie-pytorch: signatures, fields, members.
 
 `python -m tests.public.surface` writes the snapshot anew, for a release, and empties the list of changes.
 """
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SNAPSHOT, CHANGES = HERE / "snapshot.txt", HERE / "changes.txt"
 LISTS = ("plugins", "plugins-of-text", "plugins-of-pytorch")
-OF = ("sie_core", "sie_text", "sie_pytorch")
+OF = ("sie_core", "sie_kit", "sie_text", "sie_pytorch")
 
 
 def public_modules() -> list[str]:

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import version
 
 import pytest
+from sie_kit import Check, checks_of
 from sie_pytorch.devices.probes import CudaProbe, MpsProbe
 from sie_text.plugin import MINILM
 
@@ -14,7 +15,6 @@ from sie_core.contracts import Device
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import Settings
-from sie_core.testing import Check, checks_of
 from tests.pytorch.bare import minilm
 
 # Which of its models has weights here: those of tests of the families, which are held to the kit one by one.

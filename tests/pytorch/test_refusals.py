@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import yaml
 from sentence_transformers.sentence_transformer import modules as st
+from sie_kit import serving
 
-from sie_core.testing import serving
 from tests.pytorch.encoders import deviation, reference, write_encoder
 from tests.pytorch.models import HIDDEN
 from tests.pytorch.test_own_code import OWN, qwen2

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from sie_fake.broker.queue import in_process_transports
-
-from sie_core.testing.queue_checks import QUEUE_CHECKS, Connect
+from sie_kit.checks.queue import QUEUE_CHECKS, Connect
 
 
 @pytest.mark.parametrize("check", QUEUE_CHECKS, ids=lambda check: check.__name__)

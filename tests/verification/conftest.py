@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from sie_kit import serving
+from sie_kit.server import Served as Serving
 from sie_sdk import SIEClient
 
 from sie_core.cache import WeightChain, build_chain
@@ -17,8 +19,6 @@ from sie_core.catalog import Catalog, build_catalog
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import PluginSet, discover
 from sie_core.settings import Settings, load_settings
-from sie_core.testing import serving
-from sie_core.testing.server import Served as Serving
 from sie_core.verification import Report
 from sie_core.verification.referring import References
 from sie_core.verification.verifying import Served, ask_engine, compare, find_references, run_engine

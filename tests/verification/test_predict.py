@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
+from sie_kit.server import Served
 
 from sie_core.contracts import Item, ItemOutput, Task
-from sie_core.testing.server import Served
 from sie_core.verification.differences import difference
 from sie_core.verification.verifying import TOLERANCES
 from tests.verification.conftest import Verified, Verify

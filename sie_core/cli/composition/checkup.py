@@ -7,6 +7,7 @@ Faults are noted in the `PluginSet`.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +36,6 @@ from sie_core.plugins import PluginSet
 from sie_core.plugins.selection import choose_device
 from sie_core.postprocess.converters import Converters
 from sie_core.settings import Settings, SettingsError
-from sie_core.testing.scheduler_checks import Asked
 
 MODEL = "sie/checkup"
 CARDS = (
@@ -80,9 +80,28 @@ def _device(settings: Settings, plugins: PluginSet) -> None:
     DeviceMemoryMeter(device, plugins.device_probes, None, report).measure()
 
 
+@dataclass(frozen=True)
+class _Model:
+    """A model, as a scheduler sees it."""
+
+    id: str
+
+
+@dataclass(eq=False)
+class _Asked:
+    """A request, as a scheduler sees it."""
+
+    model: _Model
+    client: None = None
+    priority: None = None
+    deadline: None = None
+    admitted: bool = False
+    more_cost: int = 0
+
+
 def _scheduler(settings: Settings, plugins: PluginSet) -> None:
     scheduler = make_scheduler(plugins, settings.scheduler, QueueLimits(max_cost=64))
-    request = Asked(MODEL)
+    request = _Asked(_Model(MODEL))
     try:
         scheduler.add_model(request.model, BatchLimits(max_cost=64, max_requests=4))
         scheduler.add(request, [QueuedUnit(Unit(0, 1, "key", payload=None), request)], 0.0)

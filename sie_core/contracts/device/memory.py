@@ -78,7 +78,7 @@ class MemoryManager(Protocol):
         ...
 
     def out_of_memory(self, memory: DeviceMemory, models: Sequence[HeldModel], now: float) -> str | None:
-        """Choose what to unload after a failed allocation, whatever the numbers say; None for none.
+        """Choose what to unload after a failed allocation, whatever the numbers say; None if none may be.
 
         Called with models first; if none of them may be unloaded, with adapters.
         """

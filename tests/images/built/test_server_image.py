@@ -47,7 +47,7 @@ wrong = []
 for name in "sie_core sie_sdk sie_text sie_pytorch sie_cpu sie_objectstore sie_bundle sie_cluster sie_nats".split():
     for each in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
         # For pytest, which servers have not; for builds; and libraries that torch loads by their path.
-        if not each.name.startswith(("sie_core.testing", "sie_bundle.images.inside", "sie_cpu.kernels_")):
+        if not each.name.startswith(("sie_kit", "sie_bundle.images.inside", "sie_cpu.kernels_")):
             try:
                 importlib.import_module(each.name)
             except Exception as error:

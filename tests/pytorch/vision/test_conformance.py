@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sie_kit.checks.adapter import ADAPTER_CHECKS
+from sie_kit.loading import LoadedModel, fitting, load_model, samples
 
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import load_settings
-from sie_core.testing.adapter_checks import ADAPTER_CHECKS
-from sie_core.testing.loading import LoadedModel, fitting, load_model, samples
 from tests.pytorch.vision.support import WRITERS
 
 

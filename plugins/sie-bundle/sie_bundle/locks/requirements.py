@@ -29,6 +29,7 @@ OURS = frozenset(
         "sie-fake",
         "sie-flash",
         "sie-gliner",
+        "sie-kit",
         "sie-nats",
         "sie-objectstore",
         "sie-pytorch",

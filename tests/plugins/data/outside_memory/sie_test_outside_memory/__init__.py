@@ -8,17 +8,17 @@ INTERFACES = ("sie.memory/1",)
 
 class OneAtATime:
     def __init__(self, limits):
-        pass
+        self._idle_s = limits.idle_s
 
     def make_room(self, wanted, memory, models, now):
-        loose = [model.id for model in models if not model.pinned]
-        return Room(evict=loose[0]) if loose else Room()
+        return Room(evict=self.out_of_memory(memory, models, now))
 
     def relieve(self, memory, models, now):
-        return ()
+        unused = [each for each in models if self._idle_s is not None and now - each.last_used > self._idle_s]
+        return [each.id for each in unused if not each.pinned]
 
     def out_of_memory(self, memory, models, now):
-        return None
+        return next((each.id for each in models if not each.pinned), None)
 
 
 @hookimpl

@@ -1,6 +1,6 @@
 """A scheduler outside the tree: first in, first out over everything, whoever asks and whatever for."""
 
-from sie_core.contracts import Batch
+from sie_core.contracts import Batch, InferenceError
 from sie_core.hookspecs import hookimpl
 
 INTERFACES = ("sie.scheduler/1",)
@@ -10,6 +10,7 @@ class FirstInFirstOut:
     def __init__(self, limits):
         self._queue = []
         self._limits = {}
+        self._most = limits.max_cost
 
     def add_model(self, model, limits):
         self._limits[model] = limits
@@ -18,6 +19,8 @@ class FirstInFirstOut:
         del self._limits[model]
 
     def add(self, request, units, now):
+        if not request.admitted and sum(each.unit.cost for each in (*self._queue, *units)) > self._most:
+            raise InferenceError("QUEUE_FULL", "The queue is full; try again later.")
         self._queue += units
 
     def next(self, now, *, ahead=False, within=None):

@@ -1,0 +1,1 @@
+"""`sie plugins new` and `sie plugins check`."""
