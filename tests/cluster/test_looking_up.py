@@ -16,11 +16,11 @@ async def test_a_look_that_fails_as_nobody_foresaw_is_not_the_last() -> None:
     part = SimpleNamespace(
         sequence=7, sent_at=0.0, looked_at=0.0, missed_at=None, result=None, head=SimpleNamespace(id="r.0.1")
     )
-    packed = SimpleNamespace(to=SimpleNamespace(pool="_default"))
+    packed = SimpleNamespace(to=SimpleNamespace(pool="_default", subject="sie.work._default.x"))
     flight = SimpleNamespace(reply="r", packed=packed, on_the_way=lambda: [part], try_again=again.set_result)
     looks = 0
 
-    async def holds_work(queue: str, sequence: int) -> bool:
+    async def holds_work(queue: str, sequence: int, consumer: str) -> bool:
         nonlocal looks
         looks += 1
         if looks == 1:

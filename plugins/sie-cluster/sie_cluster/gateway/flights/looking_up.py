@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from sie_cluster.gateway.flights.flight import Flight, Part
-from sie_cluster.queue.subjects import work_queue
+from sie_cluster.queue.subjects import consumer_name, work_queue
 from sie_core.contracts import QueueError, QueueTransport
 
 LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25
@@ -70,9 +70,10 @@ class LookUps:
     async def _look_up(self, flight: Flight, part: Part, sequence: int) -> None:
         part.looked_at = time.monotonic()
         try:
-            if await self._transport().holds_work(work_queue(flight.packed.to.pool).name, sequence):
+            pool, subject = flight.packed.to.pool, flight.packed.to.subject
+            if await self._transport().holds_work(work_queue(pool).name, sequence, consumer_name(subject)):
                 part.missed_at = None
-                await self._waits(flight.packed.to.pool, flight.packed.to.subject)
+                await self._waits(pool, subject)
                 return
         except QueueError:
             return
