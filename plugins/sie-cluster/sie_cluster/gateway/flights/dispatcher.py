@@ -140,12 +140,7 @@ class Dispatcher:
         self._reply = self._telling.inbox = inbox.subject
         await ensure_queue(transport, queue)
         self._pools.add(self._settings.pool)
-        self._holder = Holder(
-            transport,
-            int(gateway_bytes(self._settings) * OFFERED_PART),
-            self._store,
-            frames=self._settings.payload_frames,
-        )
+        self._holder = Holder(transport, int(gateway_bytes(self._settings) * OFFERED_PART), self._store)
         self.arriving.open(self._reply, Fetcher(transport, self._store))
         self._transport = transport
         self.connected_at = time.monotonic()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from sie_cluster.gateway.flights.flight import Flight, Part
+from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import consumer_name, work_queue
 from sie_core.contracts import QueueError, QueueTransport
 
@@ -46,14 +47,9 @@ class LookUps:
     async def run(self) -> None:
         """Look again and again until cancelled."""
         while True:
-            try:
-                async with asyncio.timeout(LOOK_S):
-                    await self._now.wait()
-            except TimeoutError:
-                waited_s = UNANSWERED_S
-            else:
-                self._now.clear()
-                waited_s = 0.0
+            asked = await within(self._now.wait(), LOOK_S) or self._now.is_set()
+            waited_s = 0.0 if asked else UNANSWERED_S
+            self._now.clear()
             try:
                 await self._look(waited_s)
             except Exception:  # without this task no lost result would be noticed any more
