@@ -77,4 +77,7 @@ def _is_due(told: dict[str, float], subject: str, pause_s: float) -> bool:
     now = time.monotonic()
     while told and now - next(iter(told.values())) >= pause_s:
         del told[next(iter(told))]
-    return told.setdefault(subject, now) is now
+    if subject in told:
+        return False
+    told[subject] = now
+    return True
