@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import threading
@@ -54,7 +55,7 @@ async def test_work_on_files_outlives_a_broker_that_is_killed(own_broker: Broker
     await one.open()
     await other.open()
     await one.declare_queue(QUEUE)
-    await one.declare_consumer(CONSUMER)
+    await other.declare_consumer(CONSUMER)
     inbox: asyncio.Queue[Message] = asyncio.Queue()
     box = await one.inbox(inbox.put_nowait)
     came = await pulled(other)
@@ -167,6 +168,23 @@ async def test_a_consumer_that_vanished_is_made_again(own_broker: Broker):
     await connection.ask("CONSUMER.DELETE.work.all")
     assert isinstance(await publish(one, "afterwards"), int)
     assert (await next_of(came)).payload == b"afterwards"
+    await one.close()
+
+
+async def test_a_consumer_that_an_older_release_keeps_on_files_is_pulled_as_it_is(own_broker: Broker):
+    one, client = transport(own_broker.url), Client()
+    await one.open()
+    await one.declare_queue(QUEUE)
+    await client.connect(own_broker.url)
+    config = {"durable_name": "all", "filter_subject": "work.*", "ack_policy": "explicit"}
+    asked = json.dumps({"stream_name": "work", "config": config}).encode()
+    answer = await client.request("$JS.API.CONSUMER.CREATE.work.all.work.*", asked)
+    assert "error" not in json.loads(answer.data)
+    await client.close()
+    await one.declare_consumer(CONSUMER)
+    came = await pulled(one)
+    await publish(one, "first")
+    assert (await next_of(came)).payload == b"first"
     await one.close()
 
 

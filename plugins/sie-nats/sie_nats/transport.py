@@ -46,6 +46,7 @@ GIVEN_S = 0.5
 NO_MESSAGE = 10037
 NO_ROOM = "insufficient"
 """Marks JetStream's error for lack of memory or disk for a stream."""
+OTHER_STORAGE = "storage type can not be updated"
 IN_PROCESS = 10158
 """JetStream's error code: a message of this id is to be stored, and not stored yet."""
 FULL = ("maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded")
@@ -139,9 +140,15 @@ class JetStreamTransport(QueueTransport):
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
         """Create a consumer as described, or change the one of that name."""
-        config = {"stream_name": settings.queue, "config": consumer_config(settings)}
+        config = consumer_config(settings)
         subject = f"CONSUMER.CREATE.{settings.queue}.{settings.name}.{settings.subject}"
-        await self._connection.ask(subject, config)
+        try:
+            await self._connection.ask(subject, {"stream_name": settings.queue, "config": config})
+        except QueueError as error:
+            if OTHER_STORAGE not in str(error):
+                raise
+            config.pop("mem_storage")  # an older release made it
+            await self._connection.ask(subject, {"stream_name": settings.queue, "config": config})
         self._consumers[settings.queue, settings.name] = settings
 
     async def publish(self, work: Work, on_stored: OnStored) -> None:
