@@ -10,6 +10,7 @@ import pytest
 from sie_cluster.gateway.flights import telling
 from sie_cluster.gateway.flights.looking_up import LookUps
 from sie_cluster.gateway.flights.telling import AGAIN_S, NEEDED_S, Telling
+from sie_cluster.queue.subjects import consumer_name
 
 from sie_core.contracts import QueueTransport
 
@@ -21,12 +22,11 @@ async def test_a_look_that_fails_as_nobody_foresaw_is_not_the_last() -> None:
     )
     packed = SimpleNamespace(to=SimpleNamespace(pool="_default", subject="sie.work._default.x"))
     flight = SimpleNamespace(reply="r", packed=packed, on_the_way=lambda: [part], try_again=again.set_result)
-    looks = 0
+    looks: list[str | None] = []
 
-    async def holds_work(queue: str, sequence: int, consumer: str) -> bool:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
+    async def holds_work(queue: str, sequence: int, consumer: str | None) -> bool:
+        looks.append(consumer)
+        if len(looks) == 1:
             raise ValueError("an answer that is no JSON")
         return False
 
@@ -37,6 +37,8 @@ async def test_a_look_that_fails_as_nobody_foresaw_is_not_the_last() -> None:
     async with asyncio.timeout(30):
         assert await again is part
     running.cancel()
+    named = consumer_name("sie.work._default.x")
+    assert looks == [None, named, None], "after a reconnection, and to be sure, the message itself is looked for"
 
 
 async def test_what_was_told_is_told_again_after_a_while_and_remembered_no_longer(

@@ -61,13 +61,15 @@ class LookUps:
                 again_s = GONE_S if part.missed_at is not None else waited_s
                 since = max(part.sent_at, part.looked_at)
                 if part.sequence is not None and time.monotonic() - since >= again_s:
-                    await self._look_up(flight, part, part.sequence)
+                    await self._look_up(flight, part, part.sequence, by_message=again_s < UNANSWERED_S)
 
-    async def _look_up(self, flight: Flight, part: Part, sequence: int) -> None:
+    async def _look_up(self, flight: Flight, part: Part, sequence: int, *, by_message: bool) -> None:
+        """Look one up: by its message alone where it may be gone, or its consumer may have been lost with a broker."""
         part.looked_at = time.monotonic()
+        pool, subject = flight.packed.to.pool, flight.packed.to.subject
+        consumer = None if by_message else consumer_name(subject)
         try:
-            pool, subject = flight.packed.to.pool, flight.packed.to.subject
-            if await self._transport().holds_work(work_queue(pool).name, sequence, consumer_name(subject)):
+            if await self._transport().holds_work(work_queue(pool).name, sequence, consumer):
                 part.missed_at = None
                 await self._waits(pool, subject)
                 return
