@@ -4,8 +4,12 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import peft
 import pytest
+import torch
+import transformers as tf
 from sentence_transformers.sentence_transformer import modules as st
 from sie_sglang.adapter import SglangEncoder
 from sie_sglang.loading import load
@@ -74,7 +78,7 @@ def engine_python(
     tmp_path: Path, orders: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Path:
     """The Python of an environment whose sglang stands in for the real one; its path has a blank."""
-    python = write_python(tmp_path, orders, plain=request.module.__name__.endswith("test_engine"))
+    python = write_python(tmp_path, orders, plain=request.module.__name__.endswith(("test_engine", "test_loras")))
     monkeypatch.setenv("SIE_SGLANG_PYTHON", str(python))
     return python
 
@@ -86,3 +90,16 @@ def write_python(folder: Path, orders: Path, *, plain: bool) -> Path:
     python.write_text(f'#!/bin/sh\n{given} exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     return python
+
+
+def write_lora(base: Path, folder: Path, seed: int, **config: Any) -> Path:
+    """Save a LoRA adapter for the transformer in `base`, with factors that change what it computes."""
+    torch.manual_seed(seed)
+    settings = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"], **config}
+    model = peft.get_peft_model(tf.AutoModel.from_pretrained(base), peft.LoraConfig(**settings))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.normal_(std=0.2)
+    model.save_pretrained(str(folder))
+    return folder

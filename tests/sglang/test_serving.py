@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import psutil
@@ -83,3 +87,27 @@ def test_without_an_environment_the_others_serve_and_this_one_names_the_remedy(m
 def test_neither_sglang_nor_torch_is_imported_for_it() -> None:
     code = "import sys, sie_sglang.loading; print({'torch', 'transformers', 'sglang'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"set()"
+
+
+def test_a_batch_that_nobody_waits_for_is_aborted_and_the_engine_serves_on(server: Server, orders: Path) -> None:
+    with SIEClient(server.url, timeout_s=BOUND_S) as client:
+        right = client.encode(MODEL, {"text": "one"})["dense"]
+        before = engines(server)
+        (orders / "hang").touch()
+        leaving = HTTPConnection(urlsplit(server.url).netloc)
+        body = json.dumps({"items": [{"text": f"text {n}"} for n in range(3)]})
+        leaving.request("POST", f"/v1/encode/{MODEL}", body, {"Content-Type": "application/json"})
+        wait_for(orders / "hangs")
+        leaving.close()
+        assert len(wait_for(orders / "aborted").split()) == 3, "every text of it"
+        np.testing.assert_array_equal(client.encode(MODEL, {"text": "one"})["dense"], right)
+        assert [each.pid for each in engines(server)] == [each.pid for each in before]
+
+
+def wait_for(file: Path) -> str:
+    """Wait until a file is there and written; return what it says."""
+    deadline = time.monotonic() + BOUND_S
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < deadline, file
+        time.sleep(0.02)
+    return file.read_text()

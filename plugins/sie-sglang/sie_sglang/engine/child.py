@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,11 @@ END_S = 30.0
 CONNECTIONS = 8
 """Bounds the batches that may be at the engine: the device thread launches at most two ahead."""
 OUT_OF_MEMORY = ("out of memory", "OutOfMemoryError")
+PORT_TAKEN = ("address already in use", "Address already in use")
+
+
+class PortTakenError(ModelLoadError):
+    """Another program took the engine's port before the engine did."""
 
 
 class Child:
@@ -76,6 +82,7 @@ class Child:
 
         Raises:
             OutOfDeviceMemory: Its log says so.
+            PortTakenError: Likewise.
             ModelLoadError: `TIMEOUT`: it is not ready in time. `UNKNOWN`: it ended; quotes the end of its log.
         """
         deadline = time.monotonic() + timeout_s
@@ -91,11 +98,13 @@ class Child:
             except httpx.TransportError:
                 continue
         self.end()
-        if any(sign in line for line in self._lines for sign in OUT_OF_MEMORY):
+        if self._said(OUT_OF_MEMORY):
             raise OutOfDeviceMemory
-        raise ModelLoadError(
-            "UNKNOWN", f"The engine of {self._launch.model} ended before it was ready: {self.last_words}"
-        )
+        failure = PortTakenError if self._said(PORT_TAKEN) else ModelLoadError
+        raise failure("UNKNOWN", f"The engine of {self._launch.model} ended before it was ready: {self.last_words}")
+
+    def _said(self, signs: Sequence[str]) -> bool:
+        return any(sign in line for line in self._lines for sign in signs)
 
     def wait(self) -> None:
         """Wait until it ends."""
