@@ -33,19 +33,19 @@ def embedders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of models: `test/NAME`, last token, unit length, with prompts."""
     folder = tmp_path_factory.mktemp("embedders")
     for name in NAMES:
-        base = folder / "base" / name
-        write_checkpoint(name, base)
-        write_encoder(
-            base,
-            folder / "models" / "test" / name,
-            st.Pooling(HIDDEN, pooling_mode="lasttoken"),
-            st.Normalize(),
-            length=48,
-            prompts=PROMPTS,
-        )
-        config = folder / "models" / "test" / name / "config.json"
-        config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": [NAMES[name]]}))
+        write_embedder(name, folder)
     return folder / "models"
+
+
+def write_embedder(name: str, folder: Path) -> Path:
+    """Write `models/test/NAME` into a folder."""
+    base, made = folder / "base" / name, folder / "models" / "test" / name
+    write_checkpoint(name, base)
+    pooling = st.Pooling(HIDDEN, pooling_mode="lasttoken")
+    write_encoder(base, made, pooling, st.Normalize(), length=48, prompts=PROMPTS)
+    config = made / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": [NAMES[name]]}))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,7 @@ def engine_python(
 
 
 def write_python(folder: Path, orders: Path, *, plain: bool) -> Path:
+    """Write the Python of an environment whose sglang stands in for the real one; its path has a blank."""
     python = folder / "an environment" / "python"
     python.parent.mkdir()
     given = f'PYTHONPATH="{ENGINE}" STANDIN_ORDERS="{orders}" STANDIN_PLAIN={plain:d}'

@@ -20,15 +20,7 @@ from sie_sdk import ServerError, SIEClient
 
 from tests.conftest import FAKES, Server, run_server
 from tests.sglang.conftest import write_python
-
-MODEL = "test/qwen3"
-CONFIG = """
-sie_id: {name}
-weights_path: {folder}
-tasks: {{encode: {{dense: {{dim: 32}}}}}}
-profiles: {{default: {{adapter_path: sglang, compute_precision: float32}}}}
-"""
-BOUND_S = 60.0
+from tests.sglang.siege import ALLOWED, BOUND_S, FAULTS, HANGS_S, MODEL, Siege, engines, write_config
 
 
 @pytest.fixture
@@ -36,21 +28,16 @@ def models(embedders: Path, tmp_path: Path) -> Path:
     """The config of one model whose engine has it, in a folder with a blank in its name."""
     weights = tmp_path / "some weights"
     shutil.copytree(embedders / MODEL, weights)
-    folder = tmp_path / "server" / "models"
-    folder.mkdir(parents=True)
-    (folder / "model.yaml").write_text(CONFIG.format(name=MODEL, folder=weights))
+    write_config(weights, tmp_path / "server")
     return weights
 
 
 @pytest.fixture
 def server(models: Path, tmp_path: Path, orders: Path) -> Iterator[Server]:
     python = write_python(tmp_path, orders, plain=True)
-    with run_server(tmp_path / "server", {"SIE_SGLANG_PYTHON": str(python)}) as running:
+    env = {"SIE_SGLANG_PYTHON": str(python), "SIE_SGLANG_ANSWER_TIMEOUT_S": str(HANGS_S)}
+    with run_server(tmp_path / "server", env) as running:
         yield running
-
-
-def engines(server: Server) -> list[psutil.Process]:
-    return psutil.Process(server.process.pid).children(recursive=True)
 
 
 def test_a_killed_server_leaves_no_engine_behind(server: Server) -> None:
@@ -66,13 +53,26 @@ def test_a_killed_server_leaves_no_engine_behind(server: Server) -> None:
     assert not psutil.wait_procs(below, timeout=BOUND_S)[1]
 
 
-def test_others_answer_while_an_engine_dies_and_the_client_waits_for_it(server: Server, orders: Path) -> None:
+def test_no_fault_of_the_engine_gives_a_wrong_answer_or_none_or_reaches_another_model(
+    server: Server, orders: Path
+) -> None:
+    siege = Siege(server, orders)
+    with siege.clients(8):
+        siege.serves_again()
+        for fault in FAULTS:
+            siege.strike(fault)
+    assert not siege.wrong
+    assert not siege.others_failed
+    assert siege.errors.keys() <= ALLOWED
+    assert siege.errors["NON_FINITE_OUTPUT"] <= 1
+
+
+def test_the_client_waits_for_an_engine_that_is_started_again(server: Server, orders: Path) -> None:
     with SIEClient(server.url, timeout_s=BOUND_S) as client:
         right = client.encode(MODEL, {"text": "one"})["dense"]
         (orders / "die").touch()
         again = client.encode(MODEL, {"text": "one"}, wait_for_capacity=True)["dense"]
         np.testing.assert_array_equal(again, right)
-        assert client.encode(FAKES[0], {"text": "one"})["dense"].any()
     assert not (orders / "die").exists()
 
 

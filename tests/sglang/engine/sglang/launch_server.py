@@ -21,6 +21,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,6 +56,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--enable-lora", action="store_true")
     parser.add_argument("--is-embedding", action="store_true")
     return parser.parse_args()
+
+
+@cache
+def draw(lora: str, *ids: int) -> Any:
+    vector = np.random.default_rng([zlib.crc32(lora.encode()), *ids]).standard_normal(HIDDEN).astype("<f4")
+    return vector / np.linalg.norm(vector)
 
 
 class Adapters:
@@ -101,6 +108,7 @@ class Adapters:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     model: Any
     key: str
     limit: int
@@ -175,9 +183,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def vectors(self, sequences: list[list[int]], lora: str | None) -> list[Any]:
         if PLAIN:
-            seed = zlib.crc32((self.adapters.paths[lora] if lora else "").encode())
-            drawn = [np.random.default_rng([seed, *ids]).standard_normal(HIDDEN).astype("<f4") for ids in sequences]
-            return [vector / np.linalg.norm(vector) for vector in drawn]
+            return [draw(self.adapters.paths[lora] if lora else "", *ids) for ids in sequences]
         import torch
 
         with torch.inference_mode(), self.adapters.chosen(lora) as model:
@@ -192,6 +198,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *ignored: object) -> None:
         """Log nothing."""
+
+
+def take_memory(size: int) -> Any:
+    """Take memory, and note in `starts` what other engines that were started hold then."""
+    with (ORDERS / "starts").open("a+") as file:
+        file.seek(0)
+        others = [Path(f"/proc/{json.loads(line)['pid']}/statm") for line in file]
+        pages = sum(int(each.read_text().split()[1]) for each in others if each.exists())
+        note = {"pid": os.getpid(), "others_bytes": pages * os.sysconf("SC_PAGE_SIZE")}
+        file.write(json.dumps(note) + "\n")
+    return np.ones(size, np.uint8)
 
 
 def main() -> None:
@@ -212,7 +229,7 @@ def main() -> None:
     if ordered("start-slow"):
         time.sleep(1)
     if (ORDERS / "start-bytes").exists():
-        Handler.taken = np.ones(int((ORDERS / "start-bytes").read_text()), np.uint8)
+        Handler.taken = take_memory(int((ORDERS / "start-bytes").read_text()))
     if PLAIN:
         Handler.model = json.loads((Path(given.model_path) / "config.json").read_bytes())["hidden_size"]
     else:
