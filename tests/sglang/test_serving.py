@@ -11,16 +11,19 @@ import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import numpy as np
 import psutil
 import pytest
+import yaml
 from sie_sdk import ServerError, SIEClient
 
 from tests.conftest import FAKES, Server, run_server
 from tests.sglang.conftest import write_python
-from tests.sglang.siege import ALLOWED, BOUND_S, FAULTS, HANGS_S, MODEL, Siege, engines, write_config
+from tests.sglang.siege import ALLOWED, BOUND_S, FAULTS, HANGS_S, HEADERS, MODEL, Siege, engines, write_config
 
 
 @pytest.fixture
@@ -111,3 +114,51 @@ def wait_for(file: Path) -> str:
         assert time.monotonic() < deadline, file
         time.sleep(0.02)
     return file.read_text()
+
+
+def test_bad_input_is_a_typed_error_and_never_an_argument(models: Path, tmp_path: Path, orders: Path) -> None:
+    odd = tmp_path / "--trust-remote-code $(touch made) ; blank"
+    shutil.copytree(models, odd)
+    outside = "{default: {adapter_path: sglang, adapter_options: {loadtime: %s}}}"
+    profiles = {
+        "test/--trust-remote-code": "{default: {adapter_path: sglang, compute_precision: float32}}",
+        "test/outside": outside % "{disable_radix_cache: true}",
+        "test/shell": outside % '{attention_backend: "triton; touch made"}',
+        "test/number": outside % '{tp_size: "2 --host=0.0.0.0"}',
+    }
+    for place, (name, profile) in enumerate(profiles.items()):
+        config = {
+            "sie_id": name,
+            "weights_path": str(odd),
+            "accept_token_ids": True,
+            "profiles": yaml.safe_load(profile),
+        }
+        (tmp_path / "server" / "models" / f"{place}.yaml").write_text(yaml.safe_dump(config))
+    python = write_python(tmp_path, orders, plain=True)
+    with (
+        run_server(tmp_path / "server", {"SIE_SGLANG_PYTHON": str(python)}) as running,
+        httpx.Client(base_url=running.url, timeout=BOUND_S, headers=HEADERS) as client,
+    ):
+
+        def told(model: str, **body: object) -> tuple[int, dict[str, Any]]:
+            while True:
+                reply = client.post(f"/v1/encode/{model}", json={"items": [{"text": "one"}], **body})
+                if reply.status_code != 503:
+                    return reply.status_code, reply.json()
+
+        right = told(MODEL)
+        assert right[0] == 200
+        assert told("test/--trust-remote-code")[1]["items"] == right[1]["items"]
+        for name, says in (("outside", "disable_radix_cache"), ("shell", "attention_backend"), ("number", "tp_size")):
+            status, body = told(f"test/{name}")
+            assert (status, says in body["error"]["message"]) in {(400, True), (404, True), (502, True)}, body
+        long = [{"text": "the quick brown fox " * 50_000}]
+        status, body = told(MODEL, items=long)
+        assert (status, body["items"][0].get("truncated") is not None) == (200, True), body
+        status, body = told(MODEL, items=long, params={"options": {"truncate": "error"}})
+        assert (status, body["error"]["code"]) == (400, "INVALID_INPUT"), body
+        for ids, status in (([5, 10**9], 400), ([5, -1], 400), ([5] * 200_000, 200)):
+            reply = client.post("/v1/embeddings", json={"model": "test/--trust-remote-code", "input": [ids]})
+            assert reply.status_code == status, reply.text
+        assert reply.json()["usage"]["prompt_tokens"] == 48, "cut as texts are"
+        assert not list(tmp_path.rglob("made"))
