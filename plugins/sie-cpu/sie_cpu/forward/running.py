@@ -13,6 +13,7 @@ from sie_text.architectures import Feature
 from sie_text.heads import Head
 from sie_text.recipe import NotUnderstoodError
 from sie_text.sequences import PackedBatch, TokenSequence
+from threadpoolctl import threadpool_limits
 
 from sie_core.contracts import InvalidInput, LoadContext, ModelCard, OutOfDeviceMemory, Task
 from sie_cpu.checkpoint.model import Described
@@ -225,7 +226,8 @@ def build_runner(
     for precision in (BFLOAT16, FLOAT32) if context.precision != FLOAT32 else (FLOAT32,):
         try:
             runner = CpuRunner(model, kernels_for(precision), context.threads)
-            runner.prove(expands_queries=expands_queries, judge=None if judge is None else judge(runner))
+            with threadpool_limits(1, user_api="blas"):  # whose threads spin longer than such small products take
+                runner.prove(expands_queries=expands_queries, judge=None if judge is None else judge(runner))
         except MemoryError as error:
             raise OutOfDeviceMemory("The machine has no room for the weights.") from error
         except (OSError, ProofFailed) as error:
