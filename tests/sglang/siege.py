@@ -34,7 +34,7 @@ OTHER = FAKES[0]
 TEXTS = [f"text {number}" for number in range(32)]
 BOUND_S = 60.0
 HEADERS = {"Accept": "application/json"}
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 """Between an answer and the next request of a client."""
 HANGS_S = 2
 """The engine's `SIE_SGLANG_ANSWER_TIMEOUT_S`."""
@@ -73,13 +73,9 @@ class Siege:
     @contextmanager
     def clients(self, count: int) -> Iterator[None]:
         """Have `count` clients ask for `MODEL`, and two for the other model."""
-        deadline = time.monotonic() + BOUND_S
         with httpx.Client(base_url=self.server.url, timeout=BOUND_S, headers=HEADERS) as client:
-            for model, text in ((OTHER, "beside"), *((MODEL, text) for text in TEXTS)):
-                while (reply := ask(client, model, text)).status_code != 200:
-                    assert time.monotonic() < deadline, reply.text
-                    time.sleep(PAUSE_S)
-                self.right[text] = vector(reply)
+            served(client, OTHER, "beside")
+            self.right = {text: vector(served(client, MODEL, text)) for text in TEXTS}
         self.count = count
         threads = [threading.Thread(target=self._client, args=(number,), daemon=True) for number in range(count)]
         threads += [threading.Thread(target=self._other, daemon=True) for _ in range(2)]
@@ -150,6 +146,16 @@ def ask(client: httpx.Client, model: str, text: str) -> httpx.Response:
     return client.post(f"/v1/encode/{model}", json={"items": [{"text": text}]})
 
 
+def served(client: httpx.Client, model: str, text: str) -> httpx.Response:
+    """Ask until the model is loaded."""
+    deadline = time.monotonic() + BOUND_S
+    while (reply := ask(client, model, text)).status_code == 503:
+        assert time.monotonic() < deadline, reply.text
+        time.sleep(PAUSE_S)
+    assert reply.status_code == 200, reply.text
+    return reply
+
+
 def vector(reply: httpx.Response) -> object:
     return reply.json()["items"][0]["dense"]
 
@@ -166,6 +172,7 @@ class Fault:
 
 
 FAULTS = (
+    Fault("a child that forks, whose processes the next fault is to end", ("start-fork", "die"), restarts=True),
     Fault("kill -9 of the engine", kills="engine", restarts=True),
     Fault("kill -9 of its guard", kills="guard", restarts=True),
     Fault("a stopped engine", kills="engine", signal=signal.SIGSTOP, restarts=True),
@@ -183,7 +190,6 @@ FAULTS = (
     Fault("a restart that lacks memory", ("start-memory", "die"), restarts=True),
     Fault("a restart that fails", ("start-fail", "die"), restarts=True),
     Fault("a log without end", ("start-noise", "die"), restarts=True),
-    Fault("a child that forks", ("start-fork", "die"), restarts=True),
 )
 ALLOWED = {"MODEL_LOADING", "QUEUE_UNAVAILABLE", "NON_FINITE_OUTPUT"}
 """What clients may be told; the last belongs to NaN."""

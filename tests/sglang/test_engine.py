@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +12,6 @@ from sie_sglang.loading import load
 
 from sie_core.contracts import FamilyUnfitError, InferenceError, ModelLoadError, OutOfDeviceMemory
 from tests.pytorch.encoders import ask, context
-from tests.sglang.test_numbers import served
 
 BOUND_S = 60.0
 TEXTS = ["one", "two and three"]
@@ -37,22 +33,6 @@ def engines(folder: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
-
-
-def wait_until_gone(processes: list[psutil.Process]) -> None:
-    assert not psutil.wait_procs(processes, timeout=BOUND_S)[1]
-
-
-def answer_after_restart(ours: SglangEncoder) -> np.ndarray:
-    """Ask until the engine answers again."""
-    deadline = time.monotonic() + BOUND_S
-    while True:
-        try:
-            return ask(ours, TEXTS).vectors
-        except InferenceError as error:
-            if not error.spec.retryable or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 @pytest.mark.parametrize(
@@ -88,60 +68,6 @@ def test_lack_of_memory_is_the_contracts_own_error(served_once: SglangEncoder, o
         ask(served_once, TEXTS)
 
 
-def test_an_engine_that_dies_is_started_again(folder: Path, orders: Path) -> None:
-    with served(folder) as ours:
-        right = ask(ours, TEXTS).vectors
-        before = engines(folder)
-        (orders / "die").touch()
-        with pytest.raises(InferenceError) as failed:
-            ask(ours, TEXTS)
-        assert failed.value.code == "MODEL_LOADING"
-        np.testing.assert_array_equal(answer_after_restart(ours), right)
-        wait_until_gone(before)
-        after = engines(folder)
-        assert len(after) == len(before)
-    wait_until_gone(after)
-
-
-@pytest.mark.parametrize("killed", ["guard", "engine"])
-def test_a_killed_process_takes_the_other_with_it(folder: Path, killed: str) -> None:
-    with served(folder) as ours:
-        right = ask(ours, TEXTS).vectors
-        before = engines(folder)
-        is_guard = {process: "guard.py" in " ".join(process.cmdline()) for process in before}
-        next(process for process in before if is_guard[process] == (killed == "guard")).kill()
-        wait_until_gone(before)
-        np.testing.assert_array_equal(answer_after_restart(ours), right)
-
-
-def test_an_engine_that_hangs_is_killed_and_started_again(
-    folder: Path, orders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SIE_SGLANG_ANSWER_TIMEOUT_S", "3")
-    with served(folder) as ours:
-        right = ask(ours, TEXTS).vectors
-        before = engines(folder)
-        (orders / "hang").touch()
-        with pytest.raises(InferenceError) as failed:
-            ask(ours, TEXTS)
-        assert failed.value.code == "MODEL_LOADING"
-        wait_until_gone(before)
-        np.testing.assert_array_equal(answer_after_restart(ours), right)
-
-
-def test_a_stopped_engine_is_killed_and_started_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIE_SGLANG_ANSWER_TIMEOUT_S", "3")
-    with served(folder) as ours:
-        before = engines(folder)
-        for process in before:
-            if "guard.py" not in " ".join(process.cmdline()):
-                os.kill(process.pid, signal.SIGSTOP)
-        with pytest.raises(InferenceError):
-            ask(ours, TEXTS)
-        wait_until_gone(before)
-        assert len(answer_after_restart(ours)) == len(TEXTS)
-
-
 @pytest.mark.parametrize(
     ("order", "failure", "says"),
     [
@@ -164,17 +90,6 @@ def test_a_start_without_room_is_the_contracts_own_error(folder: Path, orders: P
     (orders / "start-memory").touch()
     with pytest.raises(OutOfDeviceMemory):
         load(context(folder))
-
-
-def test_a_child_that_forks_and_one_that_floods_its_log_leave_nothing(folder: Path, orders: Path) -> None:
-    (orders / "start-fork").touch()
-    (orders / "start-noise").touch()
-    with served(folder) as ours:
-        assert len(ask(ours, TEXTS).vectors) == 2
-        guard = next(each for each in engines(folder) if "guard.py" in " ".join(each.cmdline()))
-        below = guard.children(recursive=True)
-        assert len(below) >= 2, "the engine and what it started"
-    wait_until_gone([guard, *below])
 
 
 def test_without_an_environment_it_hands_the_model_on(embedders: Path, monkeypatch: pytest.MonkeyPatch) -> None:

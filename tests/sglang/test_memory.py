@@ -6,13 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
-from safetensors.numpy import save_file
-from sie_sdk import SIEClient
+import httpx
 
 from tests.conftest import run_server
 from tests.sglang.conftest import write_python
-from tests.sglang.siege import BOUND_S, CONFIG
+from tests.sglang.siege import BOUND_S, CONFIG, HEADERS, served, vector
 
 MIB = 1 << 20
 WEIGHTS_BYTES = 256 * MIB
@@ -30,17 +28,29 @@ def test_the_longest_unused_engine_ends_before_the_next_takes_its_memory(
     folder.mkdir(parents=True)
     for place, name in enumerate(NAMES):
         weights = Path(shutil.copytree(embedders / "test" / "qwen3", tmp_path / f"weights {place}"))
-        save_file({"filler": np.zeros(WEIGHTS_BYTES // 4, np.float32)}, weights / "filler.safetensors")
+        write_filler(weights / "filler.safetensors")
         (folder / f"{place}.yaml").write_text(CONFIG.format(name=name, folder=weights))
     (orders / "start-bytes").write_text(str(WEIGHTS_BYTES))
     env = {
         "SIE_SGLANG_PYTHON": str(write_python(tmp_path, orders, plain=True)),
         "SIE_MEMORY_LIMIT_BYTES": str(LIMIT_BYTES),
     }
-    with run_server(tmp_path / "server", env) as server, SIEClient(server.url, timeout_s=BOUND_S) as client:
-        found = [client.encode(NAMES[place], {"text": "one"}, wait_for_capacity=True)["dense"] for place in ASKED]
+    with (
+        run_server(tmp_path / "server", env) as server,
+        httpx.Client(base_url=server.url, timeout=BOUND_S, headers=HEADERS) as client,
+    ):
+        found = [vector(served(client, NAMES[place], "one")) for place in ASKED]
     starts = [json.loads(line) for line in (orders / "starts").read_text().splitlines()]
-    assert all(np.array_equal(each, found[0]) for each in found)
+    assert all(each == found[0] for each in found)
     assert max(start["others_bytes"] for start in starts) + WEIGHTS_BYTES <= LIMIT_BYTES, "no overlap of old and new"
     assert any(start["others_bytes"] for start in starts), "two at once"
     assert len(starts) <= 1.5 * IDEAL_LOADS
+
+
+def write_filler(file: Path) -> None:
+    """Write a tensor that takes no room on the disk."""
+    tensor = {"dtype": "F32", "shape": [WEIGHTS_BYTES // 4], "data_offsets": [0, WEIGHTS_BYTES]}
+    header = json.dumps({"filler": tensor}).encode()
+    with file.open("wb") as written:
+        written.write(len(header).to_bytes(8, "little") + header)
+        written.truncate(8 + len(header) + WEIGHTS_BYTES)

@@ -72,6 +72,7 @@ def test_the_numbers_and_the_tokens_are_those_of_the_other_family(pair: Pair) ->
     assert pair.ours.facts.similarity == pair.theirs.facts.similarity
 
 
+@pytest.mark.parametrize("pair", ["qwen3"], indirect=True)
 def test_a_lora_adapter_changes_the_numbers_as_in_the_other_family(pair: Pair, tmp_path: Path) -> None:
     plain = ask(pair.ours, TEXTS).vectors
     for seed in range(2):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -35,31 +36,38 @@ def models(embedders: Path, tmp_path: Path) -> Path:
     return weights
 
 
-@pytest.fixture
-def server(models: Path, tmp_path: Path, orders: Path) -> Iterator[Server]:
-    python = write_python(tmp_path, orders, plain=True)
+@contextmanager
+def serving(embedders: Path, folder: Path, orders: Path) -> Iterator[Server]:
+    python = write_python(folder, orders, plain=True)
     env = {"SIE_SGLANG_PYTHON": str(python), "SIE_SGLANG_ANSWER_TIMEOUT_S": str(HANGS_S)}
-    with run_server(tmp_path / "server", env) as running:
+    with run_server(write_config(embedders / MODEL, folder / "server"), env) as running:
         yield running
 
 
-def test_a_killed_server_leaves_no_engine_behind(server: Server) -> None:
-    with SIEClient(server.url, timeout_s=BOUND_S) as client:
+@pytest.fixture(scope="module")
+def server(embedders: Path, tmp_path_factory: pytest.TempPathFactory, orders_once: Path) -> Iterator[Server]:
+    """One server for the tests that leave it running."""
+    with serving(embedders, tmp_path_factory.mktemp("serving"), orders_once) as running:
+        yield running
+
+
+def test_a_killed_server_leaves_no_engine_behind(embedders: Path, tmp_path: Path, orders: Path) -> None:
+    with serving(embedders, tmp_path, orders) as server, SIEClient(server.url, timeout_s=BOUND_S) as client:
         first = client.encode(MODEL, {"text": "one"})["dense"]
         listed = client.get_model(MODEL)
-    assert np.linalg.norm(first) == pytest.approx(1.0, abs=1e-5)
-    assert listed["notes"]["runner"].startswith("sglang 0.5.23")
-    below = engines(server)
-    assert len(below) >= 2, "a guard and an engine"
-    server.signal(signal.SIGKILL)
-    server.wait()
-    assert not psutil.wait_procs(below, timeout=BOUND_S)[1]
+        assert np.linalg.norm(first) == pytest.approx(1.0, abs=1e-5)
+        assert listed["notes"]["runner"].startswith("sglang 0.5.23")
+        below = engines(server)
+        assert len(below) >= 2, "a guard and an engine"
+        server.signal(signal.SIGKILL)
+        server.wait()
+        assert not psutil.wait_procs(below, timeout=BOUND_S)[1]
 
 
 def test_no_fault_of_the_engine_gives_a_wrong_answer_or_none_or_reaches_another_model(
-    server: Server, orders: Path
+    server: Server, orders_once: Path
 ) -> None:
-    siege = Siege(server, orders)
+    siege = Siege(server, orders_once)
     with siege.clients(8):
         siege.serves_again()
         for fault in FAULTS:
@@ -68,15 +76,6 @@ def test_no_fault_of_the_engine_gives_a_wrong_answer_or_none_or_reaches_another_
     assert not siege.others_failed
     assert siege.errors.keys() <= ALLOWED
     assert siege.errors["NON_FINITE_OUTPUT"] <= 1
-
-
-def test_the_client_waits_for_an_engine_that_is_started_again(server: Server, orders: Path) -> None:
-    with SIEClient(server.url, timeout_s=BOUND_S) as client:
-        right = client.encode(MODEL, {"text": "one"})["dense"]
-        (orders / "die").touch()
-        again = client.encode(MODEL, {"text": "one"}, wait_for_capacity=True)["dense"]
-        np.testing.assert_array_equal(again, right)
-    assert not (orders / "die").exists()
 
 
 def test_without_an_environment_the_others_serve_and_this_one_names_the_remedy(models: Path, tmp_path: Path) -> None:
@@ -92,19 +91,25 @@ def test_neither_sglang_nor_torch_is_imported_for_it() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"set()"
 
 
-def test_a_batch_that_nobody_waits_for_is_aborted_and_the_engine_serves_on(server: Server, orders: Path) -> None:
+def test_a_batch_that_nobody_waits_for_is_aborted_and_a_client_waits_for_a_restart(
+    server: Server, orders_once: Path
+) -> None:
     with SIEClient(server.url, timeout_s=BOUND_S) as client:
         right = client.encode(MODEL, {"text": "one"})["dense"]
         before = engines(server)
-        (orders / "hang").touch()
+        (orders_once / "hangs").unlink(missing_ok=True)
+        (orders_once / "hang").touch()
         leaving = HTTPConnection(urlsplit(server.url).netloc)
         body = json.dumps({"items": [{"text": f"text {n}"} for n in range(3)]})
         leaving.request("POST", f"/v1/encode/{MODEL}", body, {"Content-Type": "application/json"})
-        wait_for(orders / "hangs")
+        wait_for(orders_once / "hangs")
         leaving.close()
-        assert len(wait_for(orders / "aborted").split()) == 3, "every text of it"
+        assert len(wait_for(orders_once / "aborted").split()) == 3, "every text of it"
         np.testing.assert_array_equal(client.encode(MODEL, {"text": "one"})["dense"], right)
         assert [each.pid for each in engines(server)] == [each.pid for each in before]
+        (orders_once / "die").touch()
+        np.testing.assert_array_equal(client.encode(MODEL, {"text": "one"}, wait_for_capacity=True)["dense"], right)
+        assert not (orders_once / "die").exists()
 
 
 def wait_for(file: Path) -> str:

@@ -104,7 +104,10 @@ class DeviceQueue:
         flight.model.metrics.dropped(flight.error, dropped)
         for run in runs:
             if all(unit.request.settled for unit in run.units):
-                run.model.adapter.abandon([unit.made for unit in run.units])
+                try:
+                    run.model.adapter.abandon([unit.made for unit in run.units])
+                except Exception:  # the device's thread may be the caller
+                    log.exception("%s could not abandon a batch, which runs on", run.model.id)
 
     def retry(self, part: Run) -> None:
         """Have a part of a failed batch run before anything that waits."""

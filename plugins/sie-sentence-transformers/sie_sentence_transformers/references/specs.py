@@ -10,7 +10,7 @@ _TRANSFORMERS = ("transformers>=5.23,<6",)
 REFERENCES = (
     Reference(
         name="sentence-transformers",
-        families=frozenset({"cpu", "pytorch", "sentence-transformers"}),
+        families=frozenset({"cpu", "pytorch", "sentence-transformers", "sglang"}),
         target="sie_sentence_transformers.references.vectors:Vectors",
         gives=frozenset({"dense", "sparse", "multivector"}),
         requires=_LIBRARY,
@@ -38,7 +38,7 @@ REFERENCES = (
     ),
     Reference(
         name="cross-encoder",
-        families=frozenset({"cpu-pairs", "pytorch-pairs"}),
+        families=frozenset({"cpu-pairs", "pytorch-pairs", "sglang-pairs"}),
         target="sie_sentence_transformers.references.pairs:Pairs",
         gives=frozenset({"score", "classifications"}),
         requires=_LIBRARY,

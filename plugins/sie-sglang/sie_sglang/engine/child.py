@@ -149,7 +149,7 @@ class Child:
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as output:
-            while piece := output.read1(READ_BYTES):
+            while piece := os.read(output.fileno(), READ_BYTES):
                 self._tail = (self._tail + piece)[-KEPT_BYTES:]
                 if log.isEnabledFor(logging.DEBUG):
                     log.debug("%s: %s", self._launch.model, piece.decode("utf-8", "replace").rstrip())
