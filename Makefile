@@ -113,6 +113,7 @@ bench: .venv/.kernels ## SIE beside what a user would pick instead (ARGS="--quic
 
 bench-gpu: .venv/.stamp ## the same on a GPU, into build/bench-gpu; QUICK=1: tests and measures, in nine minutes
 	$(BIN)/python -m tests.bench.gpu$(if $(QUICK),.quick) $(ARGS)
+	$(if $(QUICK),,$(BIN)/python -m tests.bench.gpu.engines)
 
 LOADS := overload floods growth leaving contention names heartbeats restarting
 bench-load: .venv/.kernels ## a cluster that is overloaded, flooded, grown, changed and lied to (ARGS="floods growth")

@@ -50,7 +50,7 @@ def load_adapter(
             unfit = f"{context.unfit} {error}" if context.unfit else str(error)
             following = choose_next(plugins, fetched.resolved, fetched.choice, unfit)
         except ModelLoadError as error:
-            if context.unfit is None:
+            if context.unfit is None or str(error) in context.unfit:
                 raise
             raise ModelLoadError(error.failure, f"{context.unfit} {error}") from error
         log.warning("%s: %s The family %s is asked next.", fetched.resolved.id, unfit, following.family.id)

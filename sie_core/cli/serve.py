@@ -5,6 +5,7 @@ Importing it loads no server: threads are counted out before any numeric library
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import click
 
 from sie_core.cli.composition.compose import LEVELS, announce
 from sie_core.cli.composition.program import program
+from sie_core.serving.listening import listen
 
 
 @click.command("serve")
@@ -38,10 +40,14 @@ def command(models: tuple[str, ...], more: tuple[str, ...], **options: Any) -> N
     Every option is a setting; `SIE_…` variables set these and the others.
     """
     options = {**options, **_named((*models, *more), options)}
-    with program(computes=True, **options) as (settings, plugins):
+    # It listens before the server is imported: clients that come meanwhile are connected, and answered once it serves.
+    with (
+        program(computes=True, **options) as (settings, plugins),
+        closing(listen(settings.http_host, settings.http_port)) as listener,
+    ):
         from sie_core.server import end_process, serve
 
-        serve(settings, plugins, on_ready=partial(announce, as_json=settings.log_json))
+        serve(settings, plugins, listener, on_ready=partial(announce, as_json=settings.log_json))
     end_process()
 
 

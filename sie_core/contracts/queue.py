@@ -333,8 +333,14 @@ class QueueTransport(Protocol):
         """Remove a message, delivered or not; False if it is not there any more."""
         ...
 
-    async def holds_work(self, queue: str, sequence: int) -> bool:
-        """Whether a message is still there: waiting, or delivered and not acknowledged."""
+    async def holds_work(self, queue: str, sequence: int, consumer: str | None = None) -> bool:
+        """Whether a message is still there: waiting, or delivered and not acknowledged.
+
+        Args:
+            queue: Its name.
+            sequence: The message's.
+            consumer: Whose work it is: what that was not given yet need not be read to be known of.
+        """
         ...
 
     async def backlog(self, queue: str, subject: str = ">") -> Mapping[str, int]:

@@ -92,13 +92,13 @@ class Engine:
         self.pipeline.start(self.residency.free_for_run)
         self.sightings.again()
         await self.sightings.settled()
-        self.admission.closed_because = None
+        self.admission.open()
         await self.residency.start()
         await self.preload.run()
 
     async def close(self) -> None:
         """Stop everything: requests in flight answer `QUEUE_UNAVAILABLE`, threads are joined, models freed."""
-        self.admission.closed_because = "the engine is closed"
+        self.admission.close("the engine is closed")
         self.preload.cancel()
         self.sightings.close()
         self.served.close()
@@ -134,6 +134,7 @@ class Engine:
         """Answer `request`, or raise the `InferenceError` that says why not; a cancelled call drops its queued work."""
         model, outcome = "", "ok"
         try:
+            await self.admission.begun()
             resolved = await self.served.resolve(request.model)
             model = resolved.id
             with self.admission.admitted():
@@ -243,6 +244,7 @@ class Engine:
         return self.registry.described(describe(resolved, facts, self.installed.postprocessors, available=available))
 
     async def _ask_tokenizer(self, request: TokenizeRequest | DecodeRequest) -> Any:
+        await self.admission.begun()
         resolved = await self.served.resolve(request.model)
         with self.admission.admitted():
             model, lease = await self._acquire(resolved, request)

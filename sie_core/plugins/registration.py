@@ -228,7 +228,7 @@ REGISTRATIONS: Mapping[str, Registration] = {
     "sie_model_families": Registration(
         "families", "model family", ModelFamily, _family, "sie.family", by_name=True, name="id"
     ),
-    "sie_runners": Registration("runners", "runner", RunnerSpec, _runner, "sie.runner", (2,), exclusive=False),
+    "sie_runners": Registration("runners", "runner", RunnerSpec, _runner, "sie.runner", (2, 3), exclusive=False),
     "sie_architectures": Registration(
         "architectures", "architecture", ArchitectureRecord, _architecture, "sie.architecture", by_name=True
     ),

@@ -2,6 +2,5 @@
 
 from sie_core.server.run import serve
 from sie_core.serving.draining import end_process
-from sie_core.serving.listening import ListenError
 
-__all__ = ["ListenError", "end_process", "serve"]
+__all__ = ["end_process", "serve"]

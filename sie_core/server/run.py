@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import tempfile
@@ -25,7 +24,7 @@ from sie_core.serving.announcement import Announcement
 from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
-from sie_core.serving.listening import address_of, listen, url_of
+from sie_core.serving.listening import address_of, url_of
 from sie_core.settings import Settings, SettingsError
 
 log = logging.getLogger("sie_core.server")
@@ -35,24 +34,25 @@ MOST_LOOKED_AT = 200
 """Models among which to look for the mentioned ones: there may be thousands."""
 
 
-def serve(settings: Settings, plugins: PluginSet, on_ready: OnReady = lambda told: None) -> None:
+def serve(
+    settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady = lambda told: None
+) -> None:
     """Serve until a signal.
 
     Args:
         settings: The settings in force.
         plugins: What is installed.
+        listener: The listening socket, which the caller closes.
         on_ready: Called with the announcement once new requests are welcome, with every model to preload loaded.
 
     Raises:
-        ListenError: The address cannot be listened on.
         PluginError: Something chosen by a setting is not installed.
         SettingsError: The models folder cannot be read, a setting names something unknown, or no temporary folder is
             writable.
     """
     require_temporary_folder()
     collect_seldom()
-    with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
-        run_loop(_serve(settings, plugins, listener, on_ready))
+    run_loop(_serve(settings, plugins, listener, on_ready))
 
 
 def require_temporary_folder() -> None:

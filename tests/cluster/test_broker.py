@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from pydantic import SecretStr
+from sie_cluster.gateway.flights import dispatcher
 from sie_cluster.gateway.flights.dispatcher import UNSTORED_S, Dispatcher
 from sie_cluster.gateway.metrics import GatewayMetrics
 from sie_cluster.queue import broker
@@ -15,7 +16,7 @@ from sie_cluster.queue.subjects import work_queue
 from sie_cluster.settings import ClusterSettings
 from sie_fake.broker.queue import in_process_transports
 
-from sie_core.contracts import PluginError, QueueError, QueueFailure, QueueSettings, QueueTransport
+from sie_core.contracts import InferenceError, PluginError, QueueError, QueueFailure, QueueSettings, QueueTransport
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
 from sie_core.settings import SettingsError
@@ -98,6 +99,23 @@ async def test_a_gateway_without_a_queue_says_that_the_broker_has_none(monkeypat
         await declare_queues(make, (QUEUE,))
         await opening
     assert gateway.problem is None
+    await gateway.close()
+
+
+async def test_a_pools_queue_that_was_not_made_is_tried_again_with_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatcher, "POOL_WAIT_S", 0.0)
+    failures = list[QueueFailure]()
+    transport, _ = refusing(connections(), failures)
+    gateway = Dispatcher(lambda: transport, ClusterSettings(), GatewayMetrics())
+    await gateway.open()
+    failures.append("CONFIG")
+    with pytest.raises(InferenceError, match="retry shortly"):
+        await gateway._wait_for_pool("gpu", 60)  # nobody waits for what fails behind it
+    await asyncio.sleep(0)
+    monkeypatch.setattr(dispatcher, "POOL_WAIT_S", 30.0)
+    await gateway._wait_for_pool("gpu", 60)
     await gateway.close()
 
 

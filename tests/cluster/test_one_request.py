@@ -66,10 +66,12 @@ MULTIVECTORS = {"items": [{"text": text} for text in TEXTS], "params": {"output_
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["frames", "store"])
-async def test_what_is_larger_than_a_message_travels_in_frames_or_by_the_store(tmp_path: Path, stored: bool) -> None:
+async def test_what_is_larger_than_a_message_travels_in_frames_or_by_the_store(
+    tmp_path: Path, stored: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """A text beyond the broker's message on the way there, and multi-vectors beyond it on the way back."""
     folder = tmp_path / "store"
-    chosen = {"payload_store_url": str(folder), "payload_frames": False} if stored else {}
+    chosen = {"payload_store_url": str(folder)} if stored else {}
     async with running(tmp_path, **chosen) as cluster:
         for body in (TEXT, MULTIVECTORS):
             here, there = await both(cluster, ENCODE, body, Prefer="wait=30")
@@ -79,15 +81,8 @@ async def test_what_is_larger_than_a_message_travels_in_frames_or_by_the_store(t
         assert cluster.metric("sie_gateway_bytes_fetched_total") > 1 << 20
         await cluster.until(lambda: cluster.sidecar.in_flight == 0)
         assert folder.exists() == stored
+        assert "goes in frames" not in caplog.text
         await cluster.until(lambda: not list(folder.rglob("payloads/*")))
-
-
-async def test_what_is_larger_than_a_message_is_refused_by_type_without_frames_and_store(tmp_path: Path) -> None:
-    async with running(tmp_path, payload_frames=False) as cluster:
-        for body, code in ((TEXT, "PAYLOAD_TOO_LARGE"), (MULTIVECTORS, "REPLY_TOO_LARGE")):
-            reply = await cluster.client.post(ENCODE, json=body, headers={"Prefer": "wait=30"})
-            assert (reply.status_code, reply.json()["error"]["code"]) == (413, code)
-        await cluster.until(lambda: cluster.sidecar.in_flight == 0)
 
 
 async def test_a_store_that_fails_at_once_is_tried_again_after_pauses_and_told_as_retryable(
@@ -108,7 +103,7 @@ async def test_a_store_that_fails_at_once_is_tried_again_after_pauses_and_told_a
     monkeypatch.setattr(PayloadStore, "read", fail)
     monkeypatch.setattr(held, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(slices, "pause_s", pause_s)
-    chosen = {"payload_store_url": str(tmp_path / "store"), "payload_frames": False}
+    chosen = {"payload_store_url": str(tmp_path / "store")}
     async with running(tmp_path, **chosen) as cluster:
         reply = await cluster.client.post(ENCODE, json=TEXT, headers={"Prefer": "wait=30"})
         assert (reply.status_code, reply.json()["error"]["code"]) == (503, "QUEUE_UNAVAILABLE")

@@ -176,12 +176,6 @@ async def test_what_is_on_offer_is_bounded(ends: Ends) -> None:
     assert refused.value.failure == "FULL"
 
 
-async def test_without_store_and_frames_a_payload_is_refused_by_type(ends: Ends) -> None:
-    with pytest.raises(QueueError, match="no payload store") as refused:
-        await Holder(ends.sender, MOST, frames=False).offer(b"large")
-    assert refused.value.failure == "TOO_LARGE"
-
-
 async def test_a_payload_of_a_store_that_this_process_lacks_is_told(ends: Ends) -> None:
     offer = await Holder(ends.sender, MOST, ends.store).offer(b"payload")
     with pytest.raises(QueueError, match="SIE_PAYLOAD_STORE_URL") as refused:
@@ -189,17 +183,10 @@ async def test_a_payload_of_a_store_that_this_process_lacks_is_told(ends: Ends) 
     assert refused.value.failure == "CONFIG"
 
 
-@pytest.mark.parametrize("frames", [True, False])
-async def test_a_store_that_fails_costs_no_request_where_frames_are_allowed(ends: Ends, frames: bool) -> None:
+async def test_a_store_that_fails_costs_no_request(ends: Ends) -> None:
     ends.folder.write_text("a file where the folder should be")
-    holder = Holder(ends.sender, MOST, ends.store, frames=frames)
-    if frames:
-        assert await Fetcher(ends.receiver).fetch(await holder.offer(b"payload")) == b"payload"
-        return
-    with pytest.raises(QueueError) as refused:
-        await holder.offer(b"payload")
-    assert refused.value.failure == "UNAVAILABLE"
-    assert holder.held_bytes == 0
+    holder = Holder(ends.sender, MOST, ends.store)
+    assert await Fetcher(ends.receiver).fetch(await holder.offer(b"payload")) == b"payload"
 
 
 async def test_a_store_that_stands_still_does_not_hold_up_the_end(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,13 +216,11 @@ async def test_a_store_that_stands_still_is_given_up_and_takes_no_threads_of_oth
             super().write(key, data)
 
     store = PayloadStore(Still(ends.folder), answer_s=0.02)
-    holder = Holder(ends.sender, MOST, store, frames=False)
+    holder = Holder(ends.sender, MOST, store)
     try:
         async with asyncio.timeout(15):
             for _ in range(40):  # more than threads that are shared
-                with pytest.raises(QueueError, match="did not answer within") as refused:
-                    await holder.offer(b"payload")
-                assert refused.value.failure == "UNAVAILABLE"
+                assert (await holder.offer(b"payload")).key is None, "it goes in frames"
             await asyncio.to_thread(lambda: None)
     finally:
         stands.set()

@@ -18,7 +18,7 @@ from sie_flash.graphs import MOST_GRAPHS, SEQUENCES, TOKENS, Graphs, bucket_of
 from sie_flash.kernels import Bounds, Kernel, Window
 from sie_flash.layout import VarlenLayout
 from sie_flash.loop import VarlenLoop
-from sie_pytorch.forward import INTERFACE, RunnerContext, Transfers
+from sie_pytorch.forward import INTERFACE, Batch, RunnerContext, Transfers
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -161,13 +161,11 @@ def test_no_graph_is_tried_where_frequencies_follow_the_batch(
     assert "cannot be recorded" not in caplog.text
 
 
-def run(
-    ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, layout: VarlenLayout
-) -> torch.Tensor:
+def run(batch: Batch, layout: VarlenLayout) -> torch.Tensor:
     """Tell each token's id and position, and how long its sequence is."""
     lengths = layout.bounds.cu_seqlens.diff()
-    own = torch.repeat_interleave(lengths, lengths, output_size=len(ids))
-    return torch.stack((ids, positions, own), 1).float()
+    own = torch.repeat_interleave(lengths, lengths, output_size=len(batch.ids))
+    return torch.stack((batch.ids, batch.positions, own), 1).float()
 
 
 def graphs(capture: Callable[[Callable[[], torch.Tensor]], tuple[Callable[[], None], torch.Tensor]]) -> Graphs:
@@ -178,7 +176,7 @@ def ask(made: Graphs, lengths: list[int], variant: object = None) -> list[list[f
     ids = torch.arange(sum(lengths)) + 7
     positions = torch.cat([torch.arange(each) for each in lengths])
     bounds = torch.tensor([0, *np.cumsum(lengths)])
-    states = made(run, ids, positions, None, bounds, variant)
+    states = made(run, Batch(ids, positions, bounds), variant)
     return None if states is None else states.tolist()
 
 

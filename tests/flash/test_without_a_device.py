@@ -7,6 +7,7 @@ attention are checked by PyTorch itself; its numbers are compared in `tests/gpu`
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,8 @@ def context(name: str, dtype: torch.dtype = torch.bfloat16, **fields: Any) -> Ru
 
 
 def on_meta(batch: PackedBatch) -> PackedBatch:
-    segments = None if batch.segment_ids is None else batch.segment_ids.to(META)
-    return PackedBatch(batch.ids.to(META), batch.positions.to(META), segments, batch.cu_seqlens, batch.key_lengths)
+    types = None if batch.types is None else batch.types.to(META)
+    return replace(batch, ids=batch.ids.to(META), positions=batch.positions.to(META), types=types)
 
 
 @pytest.mark.parametrize(("runner", "name"), CASES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,14 +20,13 @@ from sie_pytorch.forward import (
     relative_error,
 )
 from sie_pytorch.forward.checkpoint.reading import load_model
-from sie_pytorch.forward.choice.probes import Probe
 from sie_pytorch.forward.choice.proof import states_alone
 from sie_pytorch.forward.packed import PackedRunner
 from sie_pytorch.forward.specs import RUNNERS as OURS
 
 from sie_core.contracts import Device, ModelCard
 from tests.gpu.device import CAPABLE, DEVICE, HALF, NEEDS_AMPERE, NEEDS_GPU, RUNNERS, MakeRunner
-from tests.pytorch.forward.support import batch_for, forward, load_of
+from tests.pytorch.forward.support import PackedBatch, batch_for, forward, load_of
 from tests.pytorch.forward.test_low_rank import factors_for, merged
 from tests.pytorch.models import ARCHITECTURES, LAYERS_OF, described
 
@@ -50,10 +50,10 @@ Checkpoint = Callable[[str], Path]
 Alone = Callable[[str, torch.dtype], torch.Tensor]
 
 
-def probe(name: str) -> Probe:
+def probe(name: str) -> PackedBatch:
     batch = batch_for(name)
-    segments = None if batch.segment_ids is None else batch.segment_ids.to(DEVICE)
-    return Probe(batch.ids.to(DEVICE), batch.positions.to(DEVICE), segments, batch.cu_seqlens)
+    types = None if batch.types is None else batch.types.to(DEVICE)
+    return replace(batch, ids=batch.ids.to(DEVICE), positions=batch.positions.to(DEVICE), types=types)
 
 
 @pytest.fixture(scope="module")

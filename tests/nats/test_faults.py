@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.protocol.parser import Parser
 from sie_nats.options import Options
 
@@ -52,7 +55,7 @@ async def test_work_on_files_outlives_a_broker_that_is_killed(own_broker: Broker
     await one.open()
     await other.open()
     await one.declare_queue(QUEUE)
-    await one.declare_consumer(CONSUMER)
+    await other.declare_consumer(CONSUMER)
     inbox: asyncio.Queue[Message] = asyncio.Queue()
     box = await one.inbox(inbox.put_nowait)
     came = await pulled(other)
@@ -168,6 +171,23 @@ async def test_a_consumer_that_vanished_is_made_again(own_broker: Broker):
     await one.close()
 
 
+async def test_a_consumer_that_an_older_release_keeps_on_files_is_pulled_as_it_is(own_broker: Broker):
+    one, client = transport(own_broker.url), Client()
+    await one.open()
+    await one.declare_queue(QUEUE)
+    await client.connect(own_broker.url)
+    config = {"durable_name": "all", "filter_subject": "work.*", "ack_policy": "explicit"}
+    asked = json.dumps({"stream_name": "work", "config": config}).encode()
+    answer = await client.request("$JS.API.CONSUMER.CREATE.work.all.work.*", asked)
+    assert "error" not in json.loads(answer.data)
+    await client.close()
+    await one.declare_consumer(CONSUMER)
+    came = await pulled(one)
+    await publish(one, "first")
+    assert (await next_of(came)).payload == b"first"
+    await one.close()
+
+
 async def test_callbacks_that_raise_do_not_keep_it_from_coming_back(own_broker: Broker):
     def fails(value: object) -> None:
         raise RuntimeError("a callback of its user")
@@ -250,6 +270,39 @@ async def test_a_broker_that_stands_still_does_not_hold_up_the_end(own_broker: B
     own_broker.signal(signal.SIGSTOP)
     await one.close()
     assert one.state == "closed"
+
+
+async def test_work_that_waits_is_known_to_be_there_and_none_of_it_is_read(own_broker: Broker):
+    one = transport(own_broker.url)
+    await one.open()
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(CONSUMER)
+    watching, asked = Client(), Counter[str]()
+    await watching.connect(own_broker.url)
+
+    async def count(message: Msg) -> None:
+        asked[".".join(message.subject.split(".")[2:4])] += 1
+
+    await watching.subscribe("$JS.API.>", cb=count)
+    sequences = [await publish(one, f"{number}") for number in range(50)]
+    pull = await one.pull("work", "all", (came := asyncio.Queue[Delivery]()).put_nowait, credit=1)
+    given = await next_of(came)
+    asked.clear()
+    there = [await one.holds_work("work", int(str(each)), "all") for each in sequences]
+    await watching.flush()
+    assert all(there)
+    assert asked["STREAM.MSG"] == 1, "the slice that somebody was given is looked up, and no other"
+    assert asked["CONSUMER.INFO"] <= 10, "one answer tells of all that wait for a consumer"
+    assert given.sequence == sequences[0]
+    await pull.close()
+    await watching.request("$JS.API.STREAM.DELETE.work", b"")
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(CONSUMER)
+    async with asyncio.timeout(WAIT_S):  # what was known of the consumer is asked anew before long
+        while await one.holds_work("work", int(str(sequences[-1])), "all"):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    await watching.close()
+    await one.close()
 
 
 async def test_a_stop_of_this_process_asks_for_nothing_twice(own_broker: Broker, monkeypatch: pytest.MonkeyPatch):

@@ -27,6 +27,7 @@ QUEUE, DEAD, OTHER = "sie-work-_default", "sie-dlq-_default", "sie-work-gpu"
 WORKERS_OWN = (f"$JS.ACK.{QUEUE}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{QUEUE}.c", f"{API}CONSUMER.CREATE.{QUEUE}.c.x")
 GATEWAYS_OWN = (SUBJECT, "sie.needed._default", "sie.waiting._default", "sie.cancel._default", "sie.gateways._default",
                 "sie.dlq._default.org__model", "sie.health-wanted", f"{API}STREAM.MSG.DELETE.{QUEUE}")  # fmt: skip
+LOOK_UPS = (f"{API}STREAM.MSG.GET.{QUEUE}", f"{API}CONSUMER.INFO.{QUEUE}.c")
 FOREIGN_TO_WORKERS = tuple(each for each in GATEWAYS_OWN if each != "sie.health-wanted")
 OPERATORS = (f"$JS.ACK.{DEAD}.c.1.1.1.1.0", f"{API}CONSUMER.MSG.NEXT.{DEAD}.c", f"{API}CONSUMER.CREATE.{DEAD}.c.x")
 CONFIGS_OWN = tuple(f"{API}STREAM.{verb}.{queue}" for verb in ("CREATE", "UPDATE") for queue in (QUEUE, DEAD, OTHER))
@@ -46,7 +47,7 @@ POOLS_KEPT = (f"{API}STREAM.CREATE.KV_sie-pools", "$KV.sie-pools.pools")
 DELTAS = ("sie.config.models.default", "sie.config.models._all")
 MAY = {
     "gateway.one": (
-        (*GATEWAYS_OWN, *POOLS, *POOLS_KEPT),
+        (*GATEWAYS_OWN, *LOOK_UPS, *POOLS, *POOLS_KEPT),
         ("_INBOX.gateway.one.x", "sie.health.*", "sie.config.>", "sie.kv.sie-pools.>"),
     ),
     "worker.w1": (
@@ -201,7 +202,7 @@ async def test_work_goes_its_way_and_a_question_that_is_refused_is_told_at_once(
             await asyncio.gather(*waiting)
         await worker.declare_consumer(CONSUMER)
         with pytest.raises(QueueError) as refused:
-            await gateway.pull(CONSUMER.queue, CONSUMER.name, lambda _: None, credit=1)
+            await gateway.declare_consumer(CONSUMER)
         assert refused.value.failure == "DENIED"
         stored, came, answered = loop.create_future(), loop.create_future(), loop.create_future()
         inbox = await gateway.inbox(answered.set_result)

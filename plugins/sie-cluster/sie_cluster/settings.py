@@ -70,11 +70,8 @@ class ClusterSettings(Settings):
     payload_store_url: str | None = _cluster(
         None,
         "Gateways and workers share this store for payloads larger than a message: a folder, or `s3://bucket/prefix`, "
-        "`gs://…`, `az://…`. Unset, they travel in frames.",
+        "`gs://…`, `az://…`. Unset, or if it does not answer, they travel in frames.",
         min_length=1,
-    )
-    payload_frames: bool = _cluster(
-        True, "Payloads larger than a message may travel in frames, where there is no store or it does not answer."
     )
     config_service_url: str | None = _cluster(
         None,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
 from sie_pytorch.forward import Angles as TorchAngles
-from sie_pytorch.forward import EmbeddingTables, EncoderEntry, LowRank
+from sie_pytorch.forward import Batch, EmbeddingTables, EncoderEntry
 
 from sie_cpu.forward.batch import Angles, Entered
 from sie_cpu.structures import Embeddings, Norm, Table
@@ -28,41 +29,28 @@ class Entry:
         if tables is not None and {each.shape[1] for each in (tables.words, tables.positions)} == {hidden}:
             self._embeddings, self._read = _described(tables), tables
 
-    def __call__(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        low_rank: LowRank | None,
-    ) -> Entered:
-        """Prepare a batch for the first layer; arguments are those of `Runner.forward`."""
-        states = np.empty((len(ids), self._hidden), dtype=np.float32)
+    def __call__(self, batch: Batch) -> Entered:
+        """Prepare a batch for the first layer."""
+        states = np.empty((len(batch.ids), self._hidden), dtype=np.float32)
         if self._embeddings is None:
-            written = torch.from_numpy(states)
-            return Entered(states, angles=self._compute(written, ids, positions, segment_ids, cu_seqlens, low_rank))
-        numbers = (ids, segment_ids, self._modules.position_ids(ids, positions))
+            return Entered(states, angles=self._compute(torch.from_numpy(states), batch))
+        numbers = (batch.ids, batch.types, self._modules.position_ids(batch.ids, batch.positions))
         kept = tuple(None if each is None else each.to(torch.int64).contiguous() for each in numbers)
         addresses = (None if each is None else each.data_ptr() for each in kept)
         return Entered(states, (ctypes.addressof(self._embeddings), *addresses), kept=kept)
 
-    def _compute(
-        self,
-        states: torch.Tensor,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        low_rank: LowRank | None,
-    ) -> tuple[Angles, ...]:
+    def _compute(self, states: torch.Tensor, batch: Batch) -> tuple[Angles, ...]:
         """Write the states of whole sequences, few tokens at a time, so that intermediate results stay in the cache,
         and small.
         """
         angles: list[list[TorchAngles]] = []
-        for start, stop in _spans(cu_seqlens.tolist()):
-            segments = None if segment_ids is None else segment_ids[start:stop]
-            entered, turns = self._modules(ids[start:stop], positions[start:stop], segments, low_rank)
-            states[start:stop] = entered
+        for start, stop in _spans(batch.cu_seqlens.tolist()):
+            some = slice(start, stop)
+            types = None if batch.types is None else batch.types[some]
+            entered, turns = self._modules(
+                replace(batch, ids=batch.ids[some], positions=batch.positions[some], types=types)
+            )
+            states[some] = entered
             angles.append(turns)
         cosines_and_sines = [zip(*kind, strict=True) for kind in zip(*angles, strict=True)]
         joined = ((torch.cat(cosine), torch.cat(sine)) for cosine, sine in cosines_and_sines)

@@ -12,7 +12,7 @@ from sie_cpu.structures import STRUCTURES, integer, pointer
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "gelu_pytorch_tanh": 2, "relu": 3, "silu": 4}
 """transformers' names of the activations the kernels know, and the kernels' own."""
 
-INTERFACE = 9
+INTERFACE = 10
 """Version that a library's `sie_interface` must return."""
 
 NO_ROW = -2

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sie_text.architectures import Layers
 
 from sie_cpu.kernels import Kernels
-from sie_cpu.structures import DistanceColumns, Layer, LayerLowRank, LowRankMatrix, Matrix, Norm
+from sie_cpu.structures import DistanceBiases, DistanceColumns, Layer, LayerLowRank, LowRankMatrix, Matrix, Norm
 
 Floats = NDArray[np.float32]
 Memory = NDArray[Any]
@@ -261,6 +261,17 @@ class Packer:
         return DistanceColumns(
             self._keep(columns), found.farthest, found.own, round_up(positions.count, self._kernels.panel)
         )
+
+    def biases(self, by_distance: Floats, scale: float) -> DistanceBiases:
+        """Pack biases of distances, `[heads, 2 * farthest + 1]`, divided by the scale: the kernels scale the sum.
+
+        Raises:
+            UnfitError: They are of another number of heads.
+        """
+        if len(by_distance) != self._stack.heads:
+            raise UnfitError(f"its {self._stack.heads} heads have {len(by_distance)} rows of biases")
+        numbers = np.ascontiguousarray(by_distance / np.float32(scale), dtype=np.float32)
+        return DistanceBiases(self._keep(numbers), by_distance.shape[1] // 2)
 
     def position_tables(self, keys: Floats, queries: Floats) -> tuple[int, int]:
         """Pack the keys and the queries of relative positions, each `[positions, heads * head_size]`; keys in reverse

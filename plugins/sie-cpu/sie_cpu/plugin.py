@@ -13,7 +13,7 @@ from sie_core.hookspecs import hookimpl
 from sie_cpu.builds import ISA, fast_in, installed
 from sie_cpu.families.claims import FEATURES, on_kernels
 
-INTERFACES = ("sie.family/1", "sie.runner/2", "sie.setting/1")
+INTERFACES = ("sie.family/1", "sie.runner/3", "sie.setting/1")
 CPU = frozenset({"cpu"})
 
 

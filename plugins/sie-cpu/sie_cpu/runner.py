@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import torch
 from sie_pytorch.forward import (
+    Batch,
     EncoderEntry,
     LayerNorms,
     LayerStack,
@@ -59,6 +60,7 @@ class KernelRunner:
                 None if before is None else norm_numbers(stack, before),
                 angles=self._entry.angles_of(stack.kinds()),
                 positions=None if self._positions is None else _Positions(self._positions),
+                biases=None if stack.bias is None else stack.bias.by_distance.float().numpy(),
                 threads=context.threads,
             )
         except (OSError, UnfitError) as error:
@@ -73,27 +75,19 @@ class KernelRunner:
         """Time the kernels from now on; see `KernelEncoder.start_stopwatch`."""
         return self._encoder.start_stopwatch()
 
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        low_rank: LowRank | None = None,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states, in float32; see `Runner.forward`.
 
         Raises:
             MemoryError: No memory is left for the plan of the batch.
             RunnerUnfitError: Some tokens are no keys: DeBERTa's class does not support such tokens.
         """
-        if key_lengths is not None and self._positions is not None:
+        if batch.key_lengths is not None and self._positions is not None:
             raise RunnerUnfitError("it does not run tokens of DeBERTa that nothing attends to")
-        entered = self._enter(ids, positions, segment_ids, cu_seqlens, low_rank)
-        offsets = cu_seqlens.to(torch.int64).contiguous().numpy()
-        keys = None if key_lengths is None else key_lengths.to(torch.int64).contiguous().numpy()
-        factors = None if low_rank is None else self._packed(low_rank)
+        entered = self._enter(batch)
+        offsets = batch.cu_seqlens.to(torch.int64).contiguous().numpy()
+        keys = None if batch.key_lengths is None else batch.key_lengths.to(torch.int64).contiguous().numpy()
+        factors = None if batch.low_rank is None else self._packed(batch.low_rank)
         # The windows are read at every call: the proof at load narrows them temporarily.
         return torch.from_numpy(self._encoder.run(entered, offsets, keys, self._stack.windows(), factors))
 

@@ -69,6 +69,12 @@ class DistanceColumns(ctypes.Structure):
     _fields_ = (("columns", pointer), ("farthest", integer), ("own", integer), ("count", integer))
 
 
+class DistanceBiases(ctypes.Structure):
+    """Biases of attention scores by head and distance; none without numbers."""
+
+    _fields_ = (("numbers", pointer), ("farthest", integer))
+
+
 class Encoder(ctypes.Structure):
     """All layers, and the numbers they share."""
 
@@ -87,6 +93,7 @@ class Encoder(ctypes.Structure):
         ("pre_norm", integer),
         ("entry", Norm),
         ("distances", DistanceColumns),
+        ("biases", DistanceBiases),
         ("norm_epsilon", ctypes.c_float),
         ("scale", ctypes.c_float),
     )
@@ -111,7 +118,7 @@ class Embeddings(ctypes.Structure):
 
 
 STRUCTURES = (
-    *(Matrix, Norm, Layer, RotaryAngles, LowRankMatrix, LayerLowRank, DistanceColumns, Encoder),
+    *(Matrix, Norm, Layer, RotaryAngles, LowRankMatrix, LayerLowRank, DistanceColumns, DistanceBiases, Encoder),
     *(Table, Embeddings),
 )
 """In the order of `sie_size_of` in native/encoder.cpp."""

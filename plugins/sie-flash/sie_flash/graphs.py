@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sie_pytorch.forward import Transfers
+from sie_pytorch.forward import Batch, Transfers
 
 from sie_flash.kernels import Bounds, Kernel
 from sie_flash.layout import VarlenLayout
@@ -56,8 +56,8 @@ def bucket_of(tokens: int, sequences: int) -> Bucket | None:
     return None if rank == len(SEQUENCES) else Bucket(TOKENS[place], SEQUENCES[rank])
 
 
-Run = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, VarlenLayout], torch.Tensor]
-"""A forward pass over ids, positions, segment ids and a layout, without preemption."""
+Run = Callable[[Batch, VarlenLayout], torch.Tensor]
+"""A forward pass over a batch and its layout, without preemption."""
 
 
 class Capture(Protocol):
@@ -98,12 +98,8 @@ class CudaCapture:
 class Graph:
     """One recorded pass, with the inputs that it reads."""
 
-    ids: torch.Tensor
-    """int64 `[tokens]`, as `positions` and `segment_ids`; what lies beyond the batch is of earlier batches."""
-    positions: torch.Tensor
-    segment_ids: torch.Tensor | None
-    cu_seqlens: torch.Tensor
-    """int32 `[sequences + 1]`."""
+    inputs: Batch
+    """int64 `[tokens]` of each; what lies beyond a batch is of earlier ones. int32 `cu_seqlens` are on the device."""
     replay: Callable[[], None]
     states: torch.Tensor
     """`[tokens, hidden]`."""
@@ -120,63 +116,54 @@ class Graphs:
     """None for what had no memory: it is launched, and not tried again at every batch."""
     _failed: bool = False
 
-    def __call__(
-        self,
-        run: Run,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        variant: Hashable,
-    ) -> torch.Tensor | None:
+    def __call__(self, run: Run, batch: Batch, variant: Hashable) -> torch.Tensor | None:
         """Compute the states of a batch by a graph, which is recorded at the first use of its bucket.
 
         Args:
             run: The pass; the same in every call. It is not kept: the runner would hold itself.
-            ids: As `Runner.forward` takes them, like `positions`, `segment_ids` and `cu_seqlens`.
-            positions: See `ids`.
-            segment_ids: See `ids`.
-            cu_seqlens: See `ids`.
+            batch: Its input, without low-rank factors; all tokens are keys.
             variant: What else the pass depends on, such as the windows of its layers.
 
         Returns:
             `[total_tokens, hidden]`; None if no graph serves the batch.
         """
-        bucket = None if self._failed else bucket_of(len(ids), len(cu_seqlens) - 1)
+        tokens = len(batch.ids)
+        bucket = None if self._failed else bucket_of(tokens, len(batch.cu_seqlens) - 1)
         if bucket is None:
             return None
-        key = (bucket, segment_ids is None, variant)
+        key = (bucket, batch.types is None, variant)
         if key not in self._recorded:
             if len(self._recorded) >= MOST_GRAPHS:
                 return None
-            self._recorded[key] = self._record(run, bucket, segment_ids is not None)
+            self._recorded[key] = self._record(run, bucket, batch.types is not None)
         graph = self._recorded[key]
         if graph is None:
             return None
-        (bounds,) = self.transfers.upload([bucket.bounds(cu_seqlens.numpy())])
-        graph.cu_seqlens.copy_(bounds)
-        graph.ids[: len(ids)].copy_(ids)
-        graph.positions[: len(ids)].copy_(positions)
-        if segment_ids is not None and graph.segment_ids is not None:
-            graph.segment_ids[: len(ids)].copy_(segment_ids)
+        (bounds,) = self.transfers.upload([bucket.bounds(batch.cu_seqlens.numpy())])
+        inputs = graph.inputs
+        inputs.cu_seqlens.copy_(bounds)
+        inputs.ids[:tokens].copy_(batch.ids)
+        inputs.positions[:tokens].copy_(batch.positions)
+        if batch.types is not None and inputs.types is not None:
+            inputs.types[:tokens].copy_(batch.types)
         graph.replay()
         # The next replay writes the result anew, while this one may still be on its way to the host.
-        return graph.states[: len(ids)].clone()
+        return graph.states[:tokens].clone()
 
-    def _record(self, run: Run, bucket: Bucket, has_segments: bool) -> Graph | None:
+    def _record(self, run: Run, bucket: Bucket, has_types: bool) -> Graph | None:
         device = self.transfers.device
-        ids, positions, segments = (torch.zeros(bucket.tokens, dtype=torch.int64, device=device) for _ in range(3))
-        given = segments if has_segments else None
+        ids, positions, types = (torch.zeros(bucket.tokens, dtype=torch.int64, device=device) for _ in range(3))
         (bounds,) = self.transfers.upload([bucket.bounds(np.zeros(1, np.int32))])
         bounds = bounds.clone()
+        inputs = Batch(ids, positions, bounds, types=types if has_types else None)
         layout = VarlenLayout(self.kernel, Bounds(bounds, bucket.tokens))
         try:
             with _recording:
-                replay, states = self.capture(lambda: run(ids, positions, given, layout))
+                replay, states = self.capture(lambda: run(inputs, layout))
         except torch.OutOfMemoryError:
             return None  # a graph is not worth the eviction of a model, and the pass itself may have room
         except RuntimeError as error:
             self._failed = True
             logger.warning("A forward pass cannot be recorded as a CUDA graph (%s); all are launched one by one", error)
             return None
-        return Graph(ids, positions, given, bounds, replay, states)
+        return Graph(inputs, replay, states)

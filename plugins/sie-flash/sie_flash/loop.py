@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from sie_pytorch.forward import (
     Angles,
+    Batch,
     LayerLoop,
     LayerStack,
     LoraDelta,
@@ -97,31 +98,16 @@ class VarlenLoop(LayerLoop):
             capture = None  # a graph would keep the choice made for another batch
         self._graphs = None if capture is None else Graphs(kernel, parts.transfers, capture)
 
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        low_rank: LowRank | None = None,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states, of a short batch by a graph; see `Runner.forward`."""
-        if self._graphs is not None and low_rank is None and key_lengths is None:
-            windows = tuple(self._stack.windows())
-            states = self._graphs(self._run, ids, positions, segment_ids, cu_seqlens, windows)
+        if self._graphs is not None and batch.low_rank is None and batch.key_lengths is None:
+            states = self._graphs(self._run, batch, tuple(self._stack.windows()))
             if states is not None:
                 return states
-        return super().forward(ids, positions, segment_ids, cu_seqlens, low_rank, key_lengths)
+        return super().forward(batch)
 
-    def _embed(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        low_rank: LowRank | None,
-    ) -> tuple[torch.Tensor, list[Angles]]:
-        states, angles = super()._embed(ids, positions, segment_ids, low_rank)
+    def _embed(self, batch: Batch) -> tuple[torch.Tensor, list[Angles]]:
+        states, angles = super()._embed(batch)
         first = self._shifts[0].attention
         return states if first is None else states.add_(first), angles
 

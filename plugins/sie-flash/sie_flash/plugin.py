@@ -11,7 +11,7 @@ from sie_text.architectures import Feature
 from sie_core.contracts import PluginSetting, RunnerSpec
 from sie_core.hookspecs import hookimpl
 
-INTERFACES = ("sie.runner/2", "sie.setting/1")
+INTERFACES = ("sie.runner/3", "sie.setting/1")
 
 CUDA = frozenset({"cuda"})
 

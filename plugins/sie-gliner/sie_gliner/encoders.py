@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from sie_pytorch.forward import EncoderPart, Judge, RunnerInfo, Transfers, build_runner
+from sie_pytorch.forward import Batch, EncoderPart, Judge, RunnerInfo, Transfers, build_runner
 from sie_text.sequences import PackedBatch, TokenSequence
 from sie_text.tokenizer import Ids
 
@@ -26,9 +26,7 @@ class Encoder(Protocol):
 
     info: RunnerInfo
 
-    def forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states; see `sie_pytorch.forward.Runner.forward`."""
         ...
 
@@ -101,5 +99,5 @@ def encode(encoder: Encoder, rows: Sequence[Ids], transfers: Transfers) -> tuple
     """Compute the states of the tokens of rows, concatenated: `[tokens, hidden]`; also the start of each row."""
     batch = PackedBatch([TokenSequence(row) for row in rows])
     ids, positions = transfers.upload([batch.ids, batch.positions])
-    states = encoder.forward(ids, positions, None, torch.from_numpy(batch.cu_seqlens))
+    states = encoder.forward(Batch(ids, positions, torch.from_numpy(batch.cu_seqlens)))
     return states, batch.cu_seqlens[:-1]

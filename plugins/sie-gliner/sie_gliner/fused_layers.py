@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from sie_pytorch.forward import (
+    Batch,
     EncoderPart,
     PaddedBatches,
     RunnerContext,
@@ -84,12 +85,10 @@ class FusedLayers:
         )
 
     @torch.inference_mode()
-    def forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the states; see `sie_pytorch.forward.Runner.forward`."""
-        batches = PaddedBatches.of(cu_seqlens, self._transfers, exact=True)
-        return batches.flatten([self._run(ids[batch.rows]) for batch in batches.batches])
+        padded = PaddedBatches.of(batch.cu_seqlens, self._transfers, exact=True)
+        return padded.flatten([self._run(batch.ids[part.rows]) for part in padded.batches])
 
     def _run(self, ids: torch.Tensor) -> torch.Tensor:
         output = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from sie_pytorch.forward import RunnerInfo
+from sie_pytorch.forward import Batch, RunnerInfo
 from sie_text.sequences import PackedBatch, TokenSequence
 from sie_text.tokenizer import Ids
 
@@ -93,9 +93,7 @@ class _Known:
     info: RunnerInfo
     states: torch.Tensor
 
-    def forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, segment_ids: torch.Tensor | None, cu_seqlens: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Return the states of that batch; see `Encoder.forward`."""
-        assert len(ids) == len(self.states)
+        assert len(batch.ids) == len(self.states)
         return self.states

@@ -47,7 +47,11 @@ def stream_config(settings: QueueSettings, storage: str, replicas: int) -> dict[
 
 
 def consumer_config(settings: ConsumerSettings) -> dict[str, Any]:
-    """Return a pull consumer's configuration, durations in nanoseconds."""
+    """Return a pull consumer's configuration, durations in nanoseconds.
+
+    What a consumer knows is in the broker's memory: on files each delivery costs three brokers more than all the rest.
+    Where it is lost, the consumer is made again, and what was not acknowledged is delivered again.
+    """
     return {
         "durable_name": settings.name,
         "filter_subject": settings.subject,
@@ -56,6 +60,7 @@ def consumer_config(settings: ConsumerSettings) -> dict[str, Any]:
         "max_deliver": settings.max_deliver,
         "max_ack_pending": settings.max_in_flight,
         "inactive_threshold": nanoseconds(settings.idle_s),
+        "mem_storage": True,
     }
 
 

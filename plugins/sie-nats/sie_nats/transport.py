@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,9 +41,12 @@ STORED_S = 2.0
 LATE_S = 0.5
 SPARE_S = 1.0
 """Seconds between two spare messages: the file with the last one may be full by then."""
+GIVEN_S = 0.5
+"""For so long it is known what a consumer was given last: it may have been given more since, and nothing less."""
 NO_MESSAGE = 10037
 NO_ROOM = "insufficient"
 """Marks JetStream's error for lack of memory or disk for a stream."""
+OTHER_STORAGE = "storage type can not be updated"
 IN_PROCESS = 10158
 """JetStream's error code: a message of this id is to be stored, and not stored yet."""
 FULL = ("maximum messages exceeded", "maximum bytes exceeded", "maximum messages per subject exceeded")
@@ -68,6 +72,8 @@ class JetStreamTransport(QueueTransport):
         self._watches: list[JetStreamWatch] = []
         self._consumers: dict[tuple[str, str], ConsumerSettings] = {}
         self._spared_at: dict[str, float] = {}
+        self._given: dict[tuple[str, str], tuple[float, float]] = {}
+        """When each consumer was asked about, and the last message that it was given; infinite where none waits."""
         self._queue: str | None = None
         """One that is used here, whose leader tells whether the broker is cut off."""
 
@@ -134,9 +140,15 @@ class JetStreamTransport(QueueTransport):
 
     async def declare_consumer(self, settings: ConsumerSettings) -> None:
         """Create a consumer as described, or change the one of that name."""
-        config = {"stream_name": settings.queue, "config": consumer_config(settings)}
+        config = consumer_config(settings)
         subject = f"CONSUMER.CREATE.{settings.queue}.{settings.name}.{settings.subject}"
-        await self._connection.ask(subject, config)
+        try:
+            await self._connection.ask(subject, {"stream_name": settings.queue, "config": config})
+        except QueueError as error:
+            if OTHER_STORAGE not in str(error):
+                raise
+            config.pop("mem_storage")  # an older release made it
+            await self._connection.ask(subject, {"stream_name": settings.queue, "config": config})
         self._consumers[settings.queue, settings.name] = settings
 
     async def publish(self, work: Work, on_stored: OnStored) -> None:
@@ -184,8 +196,10 @@ class JetStreamTransport(QueueTransport):
             raise
         return bool(answer.get("success"))
 
-    async def holds_work(self, queue: str, sequence: int) -> bool:
+    async def holds_work(self, queue: str, sequence: int, consumer: str | None = None) -> bool:
         """Whether a message is still stored."""
+        if consumer is not None and await self._waits(queue, sequence, consumer):
+            return True
         try:
             await self._connection.ask(f"STREAM.MSG.GET.{queue}", {"seq": sequence})
         except QueueError as error:
@@ -195,6 +209,22 @@ class JetStreamTransport(QueueTransport):
             await self._connection.ask(f"STREAM.INFO.{queue}")
             return False
         return True
+
+    async def _waits(self, queue: str, sequence: int, consumer: str) -> bool:
+        """Whether something waits for a consumer, and a message is beyond what that was given: one answer for all."""
+        now = time.monotonic()
+        if (queue, consumer) not in self._given or now - self._given[queue, consumer][0] >= GIVEN_S:
+            self._given = {each: given for each, given in self._given.items() if now - given[0] < GIVEN_S}
+            given = math.inf
+            try:
+                info = await self._connection.ask(f"CONSUMER.INFO.{queue}.{consumer}")
+                if info["num_pending"]:
+                    given = info["delivered"]["stream_seq"]
+            except QueueError as error:  # nobody pulls, or this user may not ask
+                if error.failure == "UNAVAILABLE":
+                    raise
+            self._given[queue, consumer] = now, given
+        return sequence > self._given[queue, consumer][1]
 
     async def backlog(self, queue: str, subject: str = ">") -> dict[str, int]:
         """Count the messages there, by subject."""

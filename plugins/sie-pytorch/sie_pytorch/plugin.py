@@ -19,7 +19,7 @@ from sie_pytorch.families.vision.options import OPTIONS as VISION_OPTIONS
 from sie_pytorch.forward.specs import RUNNERS
 from sie_pytorch.settings import CPU_BFLOAT16
 
-INTERFACES = ("sie.family/1", "sie.runner/2", "sie.models/1", "sie.probe/1", "sie.setting/1")
+INTERFACES = ("sie.family/1", "sie.runner/3", "sie.models/1", "sie.probe/1", "sie.setting/1")
 
 DEVICES = frozenset({"cpu", "cuda", "mps"})
 

@@ -13,11 +13,13 @@ from sie_core.contracts import FamilyUnfitError, LoadContext, ModelCard, ModelFa
 from sie_sglang.adapter import EngineLogits, SglangEncoder, SglangReranker
 from sie_sglang.claims import unfit, unfit_pairs, weight_bytes
 from sie_sglang.engine import REMEDY, Engine, Launch, find_version
+from sie_sglang.loras import most_rank
 from sie_sglang.options import ANSWER, ENGINE_OPTIONS, PYTHON, START
 
 BATCH_TOKENS = 16_384
 """Tokens that the engine's cache holds beside the longest text: a full batch. The engine queues what does not fit."""
-NO_LORA = "the family passes no LoRA adapters to its engine"
+NO_LORA = "its config neither declares `loras` nor sets `max_lora_rank`, so the engine was started without them"
+NO_PAIR_LORA = "the engine scores pairs by its base model alone"
 DEFAULT_LENGTH = 8_192
 """Tokens of the longest text where the files state none."""
 
@@ -46,14 +48,15 @@ def load(context: LoadContext) -> SglangEncoder:
     # No request may ask for a longer text: the engine's cache is sized for this one, not for all that positions allow.
     preparation = parts.preparation(length)
     stages.done("tokenizer")
-    launch = _launch(context, length)
-    adapter = SglangEncoder(preparation, _started(launch), int(card.config["hidden_size"]))
+    rank = most_rank(context)
+    launch = replace(_launch(context, length), lora_rank=rank)
+    adapter = SglangEncoder(preparation, _started(launch), int(card.config["hidden_size"]), card, rank)
     stages.done("weights")
     try:
         dims = warm_up(adapter, context)
         notes = {
             "runner": f"sglang {version}",
-            "lora": NO_LORA,
+            "lora": "" if rank else NO_LORA,
             "tokenizer": parts.tokenizer.note,
             "prompts": parts.prompts.note,
         }
@@ -64,6 +67,7 @@ def load(context: LoadContext) -> SglangEncoder:
             matryoshka_dims=matryoshka_dims(context.model.config, card, dims["dense"]),
             max_sequence_length=length,
             memory_bytes=_memory_bytes(card, launch),
+            takes_lora=rank > 0,
             precision=context.precision,
             notes={name: note for name, note in notes.items() if note},
         )
@@ -109,7 +113,7 @@ def load_pairs(context: LoadContext) -> SglangReranker:
         adapter.facts = parts.facts(
             adapter,
             head,
-            {"runner": f"sglang {version}", "lora": NO_LORA},
+            {"runner": f"sglang {version}", "lora": NO_PAIR_LORA},
             memory_bytes=_memory_bytes(card, launch),
             precision=context.precision,
         )

@@ -59,6 +59,14 @@ ENGINE_OPTIONS = (
 
 OPTIONS = (
     *ENGINE_OPTIONS,
+    Option(
+        "max_lora_rank",
+        "load",
+        int,
+        description="Highest rank of LoRA adapters; the engine reserves memory for it. 64 where `loras` are declared.",
+        minimum=1,
+        maximum=256,
+    ),
     Option("normalize", "prepare", bool, description="Always true: the engine gives vectors of unit length."),
     *PROMPT_OPTIONS,
     LENGTH,

@@ -203,6 +203,12 @@ class Adapter(ABC):
         """
         return False
 
+    def abandon(self, units: Sequence[Unit]) -> None:  # noqa: B027 - most passes end soon
+        """Take note that nobody waits any more for units that `run` was given together; their computation may end.
+
+        Called on any thread, perhaps again for the same units or after their end; must be quick and not raise.
+        """
+
     @abstractmethod
     def finish(self, units: Sequence[Unit], raw: Any) -> Sequence[ItemOutput]:
         """Turn the raw outputs into one output a unit, in the order of `units`. May wait for the device.

@@ -15,7 +15,7 @@ class RunnerSpec:
 
     name: str
     interface: str
-    """The Protocol it implements and its version, as its owner names them: `sie.runner/2` of `sie_pytorch.forward`."""
+    """The Protocol it implements and its version, as its owner names them: `sie.runner/3` of `sie_pytorch.forward`."""
     target: str
     """`module:Class`, imported when first needed."""
     _: KW_ONLY

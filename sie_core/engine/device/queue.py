@@ -96,11 +96,15 @@ class DeviceQueue:
             self._wake.notify()
 
     def cancel(self, flight: Flight) -> None:
-        """Remove what is queued of a settled request."""
+        """Remove what is queued of a settled request, and abandon the runs whose requests all are."""
         dropped = 0
         with self._lock, self._guarded():
+            runs = [run for run in self._on_device.unfinished if run.model is flight.model]
             dropped = self._scheduler.cancel(flight)
         flight.model.metrics.dropped(flight.error, dropped)
+        for run in runs:
+            if all(unit.request.settled for unit in run.units):
+                run.model.adapter.abandon([unit.made for unit in run.units])
 
     def retry(self, part: Run) -> None:
         """Have a part of a failed batch run before anything that waits."""

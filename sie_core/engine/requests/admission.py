@@ -1,7 +1,8 @@
-"""Admits requests while the engine runs: none before the start and during the close."""
+"""Admits requests while the engine runs: those before the start wait for it, those during the close are refused."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -22,6 +23,21 @@ class Admission:
         self._limit = limit  # None if the API's gate, which counts the same requests, bounds them
         self.in_flight = 0
         self.closed_because: str | None = "the engine has not been started"
+        self._begun = asyncio.Event()
+
+    def open(self) -> None:
+        """Admit requests from now on."""
+        self.closed_because = None
+        self._begun.set()
+
+    def close(self, why: str) -> None:
+        """Admit none from now on."""
+        self.closed_because = why
+        self._begun.set()
+
+    async def begun(self) -> None:
+        """Wait until the engine has started, or was closed."""
+        await self._begun.wait()
 
     @contextmanager
     def admitted(self) -> Iterator[None]:

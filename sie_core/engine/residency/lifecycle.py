@@ -32,6 +32,7 @@ from sie_core.engine.models.record import (
 from sie_core.engine.requests.errors import unavailable
 from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.residency import Residency
+from sie_core.engine.residency.showing import show
 from sie_core.engine.residency.unloader import Queues, Unloader
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory.estimates import Estimates
@@ -205,7 +206,11 @@ class Lifecycle:
                 record.stages_s["room"] = self.clock() - asked
                 record.move(State.LOADING)
             report = record.stages_s.__setitem__
-            made = await on_thread(f"sie-load-{model}", lambda: self.loader.load(fetched, report), _discard)
+            shown = asyncio.create_task(show(model, record.stages_s, self.loader.bar, self.clock))
+            try:
+                made = await on_thread(f"sie-load-{model}", lambda: self.loader.load(fetched, report), _discard)
+            finally:
+                shown.cancel()
             return made
 
         precision = self.loader.precision(fetched.resolved)

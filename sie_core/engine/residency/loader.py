@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from sie_core.cache import HeldWeights, WeightChain
 from sie_core.cache.choices import SERVED, kept_choices, served_setup
@@ -70,8 +71,7 @@ class Loader:
 
     def fetch(self, resolved: ResolvedModel, report: StageReport, progress: Progress) -> FetchedModel:
         """Find the weights and the family, as `fetch_model` does; `report` gets each stage and its seconds."""
-        bar = sys.stderr if sys.stderr.isatty() and not self.settings.log_json else None
-        shown = ShownProgress(resolved.id, bar, self.clock)
+        shown = ShownProgress(resolved.id, self.bar, self.clock)
 
         def moved(done: int, total: int) -> None:
             progress(done, total)
@@ -79,6 +79,11 @@ class Loader:
 
         with contextlib.closing(shown), timed("fetch", report):
             return fetch_model(resolved, self.weights, self.plugins, self.device, moved)
+
+    @property
+    def bar(self) -> TextIO | None:
+        """The terminal on which progress is drawn; None for lines in the log."""
+        return sys.stderr if sys.stderr.isatty() and not self.settings.log_json else None
 
     def precision(self, resolved: ResolvedModel) -> str:
         """Return the precision of a model's profile, or else of the settings."""

@@ -240,6 +240,10 @@ class Residency:
     async def _measure(self) -> DeviceMemory:
         memory = await self.memory.measure()
         if memory != UNKNOWN:
+            if memory.own is not None:
+                # Models may be held by processes that their adapters started: no other process's memory, either.
+                own = max(memory.own, sum(each.held.memory_bytes for each in self._residents().values()))
+                memory = DeviceMemory(max(memory.used, own), memory.total, own)
             self._metrics.measured(memory)
             self.measured = memory
         return memory

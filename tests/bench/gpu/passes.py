@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers as tf
-from sie_pytorch.forward import RunnerInfo, build_runner
+from sie_pytorch.forward import Batch, RunnerInfo, build_runner
 
 from sie_core.catalog import read_card
 from sie_core.contracts import Device, RunnerSpec
 from tests.bench.gpu.loads import batches
 
 BATCH_TOKENS = 16384
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """One batch as `Runner.forward` takes it."""
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    cu_seqlens: torch.Tensor
 
 
 def tokenize(folder: Path, texts: list[str]) -> list[list[int]]:
@@ -35,13 +25,13 @@ def tokenize(folder: Path, texts: list[str]) -> list[list[int]]:
     return ids
 
 
-def pack(rows: Sequence[list[int]], device: torch.device) -> Packed:
+def pack(rows: Sequence[list[int]], device: torch.device) -> Batch:
     """Lay sequences one after another."""
     lengths = np.array([len(row) for row in rows])
     bounds = np.concatenate(([0], np.cumsum(lengths)))
     positions = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)
     ids = torch.from_numpy(np.concatenate([np.array(row) for row in rows]))
-    return Packed(ids.to(device), torch.from_numpy(positions).to(device), torch.from_numpy(bounds))
+    return Batch(ids.to(device), torch.from_numpy(positions).to(device), torch.from_numpy(bounds))
 
 
 def cut(ids: list[list[int]]) -> list[list[list[int]]]:
@@ -61,7 +51,7 @@ def packed_pass(folder: Path, device: Device, precision: str, specs: Sequence[Ru
 
     def prepare(parts: Sequence[list[list[int]]]) -> Callable[[], object]:
         packed = [pack(rows, place) for rows in parts]
-        return lambda: [runner.forward(each.ids, each.positions, None, each.cu_seqlens) for each in packed]
+        return lambda: [runner.forward(each) for each in packed]
 
     return runner.info, prepare
 

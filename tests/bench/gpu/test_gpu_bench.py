@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from sie_core.contracts import Device
+from tests.bench.gpu import engines
 from tests.bench.gpu.__main__ import hardware
 from tests.bench.gpu.loads import LENGTHS, NAMES, batches, make_load
 from tests.bench.gpu.measuring import ENGINE, LIBRARY, PADDED, Found, Plan, measure
@@ -20,6 +21,7 @@ from tests.bench.gpu.passes import product_flops, tokenize
 from tests.bench.gpu.shapes import BERT_BASE, BGE_M3, QWEN3, SHAPES, Shape, write_model
 from tests.bench.gpu.timing import product_rate
 from tests.bench.processes.environments import ROOT
+from tests.sglang.conftest import write_python
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 900}
 TINY_KEYS = {"num_key_value_heads": 2, "head_dim": 8}
@@ -64,6 +66,15 @@ def test_everything_is_measured_and_shown(tmp_path: Path) -> None:
     assert f"| SIE, whole engine (`{found.served_by}`) |" in page
     assert all(f"| runner `{name}` |" in page for name in found.runners)
     assert "bfloat16" not in page
+
+
+def test_an_engine_of_its_own_is_measured_beside_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_SGLANG_PYTHON", str(write_python(tmp_path, tmp_path, plain=True)))
+    monkeypatch.setattr(engines, "LENGTHS", (16, 64))
+    found = [line.split(" | ") for line in engines.rows(tiny(engines.SMALL), "cpu", "float32", 256, repeats=1)]
+    names = [cells[1] for cells in found]
+    assert [names[0], names[2]] == ["sentence-transformers", "SIE, sglang 0.5.23"]
+    assert all(float(cell.strip(" |").replace(",", "")) > 0 for cells in found for cell in cells[2:])
 
 
 def test_a_share_is_of_the_limit_and_bars_are_judged() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -47,12 +49,21 @@ def sentence_transformers_seconds(
 
 
 async def engine_seconds(
-    folder: Path, device: str, precision: str, loads: dict[str, list[str]], repeats: int, scratch: Path
+    folder: Path,
+    device: str,
+    precision: str,
+    loads: dict[str, list[str]],
+    repeats: int,
+    scratch: Path,
+    config: Mapping[str, Any] = {},
 ) -> tuple[dict[str, list[float]], str]:
-    """Time the engine over the texts of each load, many requests at once; return also which runner served."""
+    """Time the engine over the texts of each load, many requests at once; return also which runner served.
+
+    `config` is what the model's config says beside its weights.
+    """
     models = scratch / "models"
     models.mkdir(parents=True)
-    (models / "model.yaml").write_text(yaml.safe_dump({"sie_id": MODEL, "weights_path": str(folder)}))
+    (models / "model.yaml").write_text(yaml.safe_dump({"sie_id": MODEL, "weights_path": str(folder), **config}))
     settings = load_settings(
         device=device, models_dir=models, local_cache=scratch / "cache", hf_fallback=False,
         default_compute_precision=precision,

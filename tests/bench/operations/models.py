@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.operations.decoders import write_gemma, write_qwen3
+from tests.bench.operations.embedders import write_gemma, write_mpnet, write_qwen3
 from tests.bench.operations.workload import LABELS
 from tests.bench.processes.servers import weights
 from tests.bench.workload.texts import make_texts
@@ -207,4 +207,5 @@ WRITERS = {
     "extract": _extract,
     "encode by Qwen3": lambda folder, size: write_qwen3(folder, _tokenizer(), tiny=size is TINY),
     "encode by Gemma": lambda folder, size: write_gemma(folder, _tokenizer(), tiny=size is TINY),
+    "encode by MPNet": lambda folder, size: write_mpnet(folder, _tokenizer(), tiny=size is TINY),
 }

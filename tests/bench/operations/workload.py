@@ -59,6 +59,10 @@ OPERATIONS = {
         Operation(
             "encode by Gemma", "texts", "EmbeddingGemma-300M", "SentenceTransformer", 32, 16, 32, (8,), kind="dense"
         ),
+        Operation(
+            "encode by MPNet", "texts", "all-mpnet-base-v2", "SentenceTransformer", 64, 32, 32, (8,), kind="dense",
+            wanted=2.5,
+        ),
     )
 }  # fmt: skip
 

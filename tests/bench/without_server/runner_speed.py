@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from sie_pytorch.forward import Batch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tests.bench.processes.children import answer, read_job
@@ -48,16 +48,6 @@ STAGES = {
 WAITING = "threads that wait for another"
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One packed batch, as `Runner.forward` takes it."""
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    cu_seqlens: torch.Tensor
-    lengths: list[int]
-
-
 def batches(encoded: list[list[int]], tokens: int) -> Iterator[Batch]:
     """Pack sequences, in the order they come, into batches of about `tokens` tokens."""
     taken: list[list[int]] = []
@@ -74,7 +64,7 @@ def _pack(sequences: list[list[int]]) -> Batch:
     lengths = [len(ids) for ids in sequences]
     starts = torch.tensor([0, *lengths]).cumsum(0, dtype=torch.int32)
     positions = torch.cat([torch.arange(length) for length in lengths])
-    return Batch(torch.tensor([one for ids in sequences for one in ids]), positions, starts, lengths)
+    return Batch(torch.tensor([one for ids in sequences for one in ids]), positions, starts)
 
 
 def group_of(operation: str) -> str:
@@ -86,8 +76,8 @@ def group_of(operation: str) -> str:
 
 def work(packed: list[Batch]) -> dict[str, float]:
     """Count what the batches need at least: tokens of products, FLOPs of attention, elements of the rest."""
-    tokens = sum(sum(batch.lengths) for batch in packed)
-    pairs = sum(length**2 for batch in packed for length in batch.lengths)
+    tokens = sum(len(batch.ids) for batch in packed)
+    pairs = sum(int((batch.cu_seqlens.diff() ** 2).sum()) for batch in packed)
     return {
         "products": tokens,
         **{f"products: {name}": tokens for name in PRODUCTS},
@@ -104,7 +94,7 @@ def main() -> None:
     runner = build(Path(job["weights"]), job["threads"])
     packed = list(batches(tokenise(job["texts"], Path(job["weights"])), job["batch_tokens"]))
     forward_all(runner, packed)
-    tokens = sum(sum(batch.lengths) for batch in packed)
+    tokens = sum(len(batch.ids) for batch in packed)
     rates = [tokens / forward_all(runner, packed) for _ in range(job["repeats"])]
     info = runner.info
     found = {"runner": info.name, "precision": info.precision, "tokens_s": rates}
@@ -149,7 +139,7 @@ def forward_all(runner: Any, packed: list[Batch]) -> float:
     """Run every batch; return the seconds."""
     started = time.perf_counter()
     for batch in packed:
-        runner.forward(batch.ids, batch.positions, None, batch.cu_seqlens)
+        runner.forward(batch)
     return time.perf_counter() - started
 
 

@@ -90,6 +90,16 @@ def test_an_empty_queue_takes_any_request() -> None:
     assert simulation.send(cost=1e9, left_s=0.1)
 
 
+def test_a_burst_that_is_over_leaves_nothing_that_refuses_later_requests() -> None:
+    simulation = Simulation()
+    for _ in range(300):
+        simulation.send()
+    while simulation.waiting:
+        simulation.answer()
+    simulation.now += 3600
+    assert all(simulation.send() for _ in range(2))
+
+
 def test_one_model_leaves_places_to_others() -> None:
     simulation = Simulation(places=100)
     assert sum(simulation.send("a") for _ in range(200)) == 75

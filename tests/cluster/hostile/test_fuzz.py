@@ -57,7 +57,7 @@ HEADS = st.one_of(
 GOOD = (
     encode_work(HEAD, b"\x80", [ITEM], ITEM),
     encode_result(RESULT, [ITEM]),
-    encode_status(WorkerStatus(True, details={"a": 1})),
+    encode_status(WorkerStatus(True)),
     encode_beat(REPORT, 7, b"status"),
 )
 DECODERS: tuple[Callable[[bytes], object], ...] = (

@@ -112,3 +112,8 @@ def test_secrets_that_lie_in_files_reach_the_programs_whose_they_are_and_no_othe
     own = {name: of.file_of("auth_token") for name, of in found.items()}
     assert set(own.values()) == {tmp_path / "AUTH_TOKEN"}, "a token that changes is not read again"
     assert found["config"].file_of("admin_token") == tmp_path / "ADMIN_TOKEN"
+    (tmp_path / "ADMIN_TOKEN").write_text("another")
+    assert (tmp_path / "admin-token").read_text() == "another"
+    with ExitStack() as files:
+        describe_programs(ClusterSettings(), plugins, tmp_path, 1, files, bundles=bundles, config_port=1)
+    assert (tmp_path / "ADMIN_TOKEN").read_text() == "another", "the file that was named before is left alone"

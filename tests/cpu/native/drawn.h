@@ -81,12 +81,27 @@ struct Positions {
     }
 };
 
+// A number for each head and distance of a key from its query; those beyond `farthest` share one in either direction.
+struct DrawnBiases {
+    int64_t farthest = 0;
+    Linear of; // `heads x (2 * farthest + 1)`; none without rows
+
+    float at(int64_t head, int64_t distance) const {
+        return of.at(head, std::clamp(distance, -farthest, farthest) + farthest);
+    }
+    static DrawnBiases draw(Dice &dice, int64_t heads) {
+        const int64_t farthest = dice.between(1, 60), width = 2 * farthest + 1;
+        return {farthest, {heads, width, dice.normals(heads * width, 1.0f), {}}};
+    }
+};
+
 // What is the same in all layers of one encoder.
 struct Shape {
     int64_t hidden, key_heads, groups, head_size, inner, layers, activation, turned;
     bool gated, causal, rms, pre_norm, sandwich, head_norms, enters, low_rank;
     Positions positions;
-    float epsilon = 1e-3f;
+    DrawnBiases biases;
+    float scale, epsilon = 1e-3f;
     int64_t heads() const { return key_heads * groups; }
     int64_t width() const { return round_up(head_size, LANES); }
 
@@ -100,6 +115,8 @@ struct Shape {
         shape.sandwich = shape.pre_norm && dice.coin(), shape.head_norms = dice.coin();
         shape.enters = shape.pre_norm && dice.coin(), shape.low_rank = dice.coin();
         if (dice.coin()) shape.positions = Positions::draw(dice);
+        if (dice.coin()) shape.biases = DrawnBiases::draw(dice, shape.heads());
+        shape.scale = 1.0f / std::sqrt((float)shape.head_size);
         return shape;
     }
 };

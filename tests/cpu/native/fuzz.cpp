@@ -21,14 +21,20 @@ struct Kernels { // an encoder as the kernels read it, and the memory it lies in
         for (const DrawnLayer &layer : drawn) add(shape, layer);
         encoder = {layers.data(), shape.layers, shape.hidden, shape.heads(), shape.key_heads, shape.head_size,
                    shape.width(), shape.activation, shape.gated, shape.causal, shape.rms, shape.pre_norm,
-                   shape.enters ? memory.norm(entry) : Norm{}, distances(shape.positions), shape.epsilon,
-                   1.0f / std::sqrt((float)shape.head_size)};
+                   shape.enters ? memory.norm(entry) : Norm{}, distances(shape.positions), biases(shape),
+                   shape.epsilon, shape.scale};
     }
 
   private:
     Distances distances(const Positions &positions) {
         if (!positions.count) return {};
         return {memory.keep(positions.of), positions.farthest(), positions.own, round_up(positions.count, PANEL)};
+    }
+    Biases biases(const Shape &shape) {
+        if (!shape.biases.of.out) return {};
+        std::vector<float> unscaled = shape.biases.of.weight;
+        for (float &bias : unscaled) bias /= shape.scale;
+        return {memory.keep(unscaled), shape.biases.farthest};
     }
     void add(const Shape &shape, const DrawnLayer &layer) {
         const int64_t heads = shape.heads(), keys = shape.key_heads, width = shape.width();
@@ -149,13 +155,13 @@ static void fail(uint64_t seed, const char *what, double error) {
 static void describe(const Shape &shape, const Batch_ &batch, bool keyed, int64_t threads) {
     std::printf("hidden %lld, heads %lld/%lld of %lld, inner %lld, layers %lld, activation %lld, turned %lld, gated %d, "
                 "causal %d, rms %d, pre-norm %d, own norms %d, head norms %d, norm at entry %d, low rank %d, "
-                "positions %lld; %lld sequences, %lld tokens, keyed %d, embedded %d, %lld threads\n",
+                "positions %lld, biases to %lld; %lld sequences, %lld tokens, keyed %d, embedded %d, %lld threads\n",
                 (long long)shape.hidden, (long long)shape.heads(), (long long)shape.key_heads,
                 (long long)shape.head_size, (long long)shape.inner, (long long)shape.layers,
                 (long long)shape.activation, (long long)shape.turned, shape.gated, shape.causal, shape.rms,
                 shape.pre_norm, shape.sandwich, shape.head_norms, shape.enters, shape.low_rank,
-                (long long)shape.positions.count, (long long)batch.keys.size(), (long long)batch.offsets.back(), keyed,
-                batch.embeds, (long long)threads);
+                (long long)shape.positions.count, (long long)shape.biases.farthest, (long long)batch.keys.size(),
+                (long long)batch.offsets.back(), keyed, batch.embeds, (long long)threads);
 }
 
 static double run_one(uint64_t seed, int64_t most_tokens) {

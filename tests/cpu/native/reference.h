@@ -141,7 +141,9 @@ struct Reference {
                             score += queries[i][k] * layer.position_keys.at(position, number * size + k) +
                                      others[j][k] * layer.position_queries.at(position, number * size + k);
                     }
-                    const double weight = std::exp(score / std::sqrt((double)size));
+                    score *= shape.scale;
+                    if (shape.biases.of.out) score += shape.biases.at(number, j - i);
+                    const double weight = std::exp(score);
                     total += weight;
                     for (int64_t k = 0; k < size; k++) sum[k] += weight * value[j][group * size + k];
                 }

@@ -13,7 +13,7 @@ from sie_fake.record import RECORD
 
 from sie_core.contracts import InferenceError, InferenceRequest, Item, Media, TokenizeRequest
 from sie_core.engine.timeouts import Timeouts
-from tests.engine.conftest import BOUND_S, bounded, loads_at_work, request, until
+from tests.engine.conftest import BOUND_S, bounded, loads_at_work, queued, request, until
 
 MANY = 50
 
@@ -132,3 +132,38 @@ async def test_a_load_that_a_close_cancels_while_it_is_measured_gives_back_what_
         assert len(RECORD.events(model, "unload")) == 1
     finally:
         release.set()
+
+
+@pytest.mark.parametrize("how", ["client gone", "deadline"])
+async def test_a_running_batch_is_abandoned_once_nobody_waits_for_any_of_its_requests(engines, monkeypatch, how):
+    gates, begun, abandoned, run = [threading.Event(), threading.Event()], [], [], FakeAdapter.run
+
+    def run_later(adapter, units):
+        begun.append(units)
+        assert gates[len(begun) - 1].wait(BOUND_S)
+        return run(adapter, units)
+
+    model = engines.model("model")
+    engine = await engines.start(load=[model])
+    monkeypatch.setattr(FakeAdapter, "run", run_later)
+    monkeypatch.setattr(FakeAdapter, "abandon", lambda adapter, units: abandoned.append(units))
+    try:
+        before = ask(engine, "text", model, "before")
+        await until(lambda: len(begun) == 1)
+        late = time.monotonic() + BOUND_S / 30 if how == "deadline" else None
+        first, second = ask(engine, "text", model, "one"), ask(engine, "text", model, "two", late)
+        await until(lambda: queued(engine) == 2)
+        gates[0].set()
+        await until(lambda: len(begun) == 2)
+        first.cancel()
+        await asyncio.wait([first])
+        if how == "client gone":
+            assert not abandoned, "one of its requests is waited for"
+            second.cancel()
+        await asyncio.wait([second])
+        assert abandoned
+        assert all(units == list(begun[1]) for units in abandoned)
+        await bounded(before)
+    finally:
+        for gate in gates:
+            gate.set()

@@ -330,6 +330,29 @@ async def test_readiness_waits_for_the_preload(engines):
     assert len((await bounded(engine.infer(request(model, "text", load_wait_s=0.0)))).items) == 1
 
 
+async def test_requests_before_the_start_wait_for_it(engines):
+    model = engines.model("cold")
+    engine = engines.make()
+    early = [asyncio.create_task(engine.infer(request(name, "text"))) for name in (model, "unknown")]
+    await asyncio.sleep(0)
+    await bounded(engine.start())
+    assert len((await bounded(early[0])).items) == 1
+    with pytest.raises(InferenceError) as refused:
+        await bounded(early[1])
+    assert refused.value.code == "MODEL_NOT_FOUND"
+
+
+async def test_requests_before_a_start_that_fails_are_refused(engines):
+    model = engines.model("cold")
+    engine = engines.make()
+    early = asyncio.create_task(engine.infer(request(model, "text")))
+    await asyncio.sleep(0)
+    await bounded(engine.close())
+    with pytest.raises(InferenceError) as refused:
+        await bounded(early)
+    assert refused.value.code == "QUEUE_UNAVAILABLE"
+
+
 async def test_a_failed_preload_keeps_readiness_red_and_says_why_until_it_succeeds(engines):
     broken = engines.model("broken", load_failure="GATED")
     flaky = engines.model("flaky", load_failure="STORAGE", load_failure_times=2)

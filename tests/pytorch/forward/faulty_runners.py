@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import torch
-from sie_pytorch.forward import RunnerContext, RunnerUnfitError
+from sie_pytorch.forward import Batch, RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.layout import PackedLayout
 from sie_pytorch.forward.packed import PackedRunner
 from sie_pytorch.forward.padded.runner import PaddedRunner
@@ -15,42 +16,42 @@ from sie_pytorch.forward.padded.runner import PaddedRunner
 class OneSegment(PackedRunner):
     """Lets all sequences see each other."""
 
-    def forward(self, ids: Any, positions: Any, segment_ids: Any, cu_seqlens: Any, **others: Any) -> Any:
-        return super().forward(ids, positions, segment_ids, cu_seqlens[[0, -1]], **others)
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return super().forward(replace(batch, cu_seqlens=batch.cu_seqlens[[0, -1]]))
 
 
 class LatePositions(PackedRunner):
     """Counts positions from one too many."""
 
-    def forward(self, ids: Any, positions: Any, segment_ids: Any, cu_seqlens: Any, **others: Any) -> Any:
-        return super().forward(ids, positions + 1, segment_ids, cu_seqlens, **others)
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return super().forward(replace(batch, positions=batch.positions + 1))
 
 
 class NoWindow(PackedRunner):
     """Forgets windows."""
 
-    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         right = PackedLayout.attend
 
         def blind(layout: PackedLayout, *states: torch.Tensor, **facts: Any) -> torch.Tensor:
             return right(layout, *states, **{**facts, "window": None})
 
         with mock.patch.object(PackedLayout, "attend", blind):
-            return super().forward(*arguments, **others)
+            return super().forward(batch)
 
 
 class SeesFilling(PackedRunner):
     """Has tokens attend to those that nothing attends to."""
 
-    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
-        return super().forward(*arguments)
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return super().forward(replace(batch, key_lengths=None))
 
 
 class NotANumber(PaddedRunner):
     """Loses its numbers."""
 
-    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
-        return super().forward(*arguments, **others) * float("nan")
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return super().forward(batch) * float("nan")
 
 
 class Rounds(PackedRunner):
@@ -60,8 +61,8 @@ class Rounds(PackedRunner):
         super().__init__(context)
         self._half = context.dtype is torch.bfloat16
 
-    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
-        states = super().forward(*arguments, **others)
+    def forward(self, batch: Batch) -> torch.Tensor:
+        states = super().forward(batch)
         return states + 0.05 * states.abs().mean() if self._half else states
 
 
@@ -72,14 +73,14 @@ class KeepsWindows(PackedRunner):
         super().__init__(context)
         self._width = context.model.config.sliding_window
 
-    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         right, width = PackedLayout.attend, self._width
 
         def stale(layout: PackedLayout, *states: torch.Tensor, **facts: Any) -> torch.Tensor:
             return right(layout, *states, **{**facts, "window": facts["window"] and width})
 
         with mock.patch.object(PackedLayout, "attend", stale):
-            return super().forward(*arguments, **others)
+            return super().forward(batch)
 
 
 class Unfit:
@@ -110,15 +111,15 @@ class Sound(PaddedRunner):
 class Slow(PackedRunner):
     """Is right, and takes many times as long as it need."""
 
-    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
-        return [super(Slow, self).forward(*arguments, **others) for _ in range(10)][-1]
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return [super(Slow, self).forward(batch) for _ in range(10)][-1]
 
 
 class SlowPadded(PaddedRunner):
     """Is right, and takes many times as long as it need."""
 
-    def forward(self, *arguments: Any, **others: Any) -> torch.Tensor:
-        return [super(SlowPadded, self).forward(*arguments, **others) for _ in range(10)][-1]
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return [super(SlowPadded, self).forward(batch) for _ in range(10)][-1]
 
 
 class FailsWhenTimed(PackedRunner):
@@ -126,12 +127,12 @@ class FailsWhenTimed(PackedRunner):
 
     _last, _times = b"", 0
 
-    def forward(self, ids: Any, *arguments: Any, **others: Any) -> torch.Tensor:
-        batch = ids.numpy().tobytes()
-        self._last, self._times = batch, self._times + 1 if batch == self._last else 1
+    def forward(self, batch: Batch) -> torch.Tensor:
+        ids = batch.ids.numpy().tobytes()
+        self._last, self._times = ids, self._times + 1 if ids == self._last else 1
         if self._times == 3:
             raise NotImplementedError
-        return super().forward(ids, *arguments, **others)
+        return super().forward(batch)
 
 
 class WithoutLora:
@@ -141,7 +142,40 @@ class WithoutLora:
         self._right = PackedRunner(context)
         self.memory_bytes = self._right.memory_bytes
 
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return self._right.forward(batch)
+
+
+class Version2:
+    """Is right, was written for `sie.runner/2`, and takes no LoRA adapters."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        self._right = PackedRunner(context)
+        self.memory_bytes = self._right.memory_bytes
+        self.notes = {"written": "long ago"}
+
     def forward(
         self, ids: Any, positions: Any, segment_ids: Any, cu_seqlens: Any, *, key_lengths: Any = None
     ) -> torch.Tensor:
-        return self._right.forward(ids, positions, segment_ids, cu_seqlens, key_lengths=key_lengths)
+        return self._right.forward(Batch(ids, positions, cu_seqlens, types=segment_ids, key_lengths=key_lengths))
+
+
+class LoraVersion2(Version2):
+    """The same, and takes LoRA adapters."""
+
+    def __init__(self, context: RunnerContext) -> None:
+        super().__init__(context)
+        self.linear_shapes = self._right.linear_shapes
+
+    def forward(
+        self,
+        ids: Any,
+        positions: Any,
+        segment_ids: Any,
+        cu_seqlens: Any,
+        *,
+        low_rank: Any = None,
+        key_lengths: Any = None,
+    ) -> torch.Tensor:
+        given = {"types": segment_ids, "low_rank": low_rank, "key_lengths": key_lengths}
+        return self._right.forward(Batch(ids, positions, cu_seqlens, **given))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers as tf
-from sie_pytorch.forward import BuiltRunner, LowRank, RunnerContext, build_runner
+from sie_pytorch.forward import Batch, BuiltRunner, LowRank, RunnerContext, build_runner
 from sie_pytorch.forward.specs import RUNNERS
 from sie_text.architectures import Feature
 
@@ -29,31 +28,25 @@ LONG = (300, 40, 1, 9, 9, 2)
 """Lengths of the test batches: every one has sequences longer than every window; LONG where positions allow it."""
 
 
-@dataclass(frozen=True)
-class PackedBatch:
-    ids: torch.Tensor
-    positions: torch.Tensor
-    segment_ids: torch.Tensor | None
-    cu_seqlens: torch.Tensor
-    key_lengths: torch.Tensor | None = None
-
+@dataclass(frozen=True, eq=False)
+class PackedBatch(Batch):
     @property
     def places(self) -> list[slice]:
-        return [slice(start, stop) for start, stop in pairwise(self.cu_seqlens.tolist())]
+        return list(self.spans())
 
     def one(self, place: slice) -> PackedBatch:
-        segments = None if self.segment_ids is None else self.segment_ids[place]
+        types = None if self.types is None else self.types[place]
         keys = None if self.key_lengths is None else self.key_lengths[[self.places.index(place)]]
-        length = place.stop - place.start
-        return PackedBatch(self.ids[place], self.positions[place], segments, torch.tensor([0, length]), keys)
+        bounds = torch.tensor([0, place.stop - place.start])
+        return PackedBatch(self.ids[place], self.positions[place], bounds, types=types, key_lengths=keys)
 
 
 def packed_batch(lengths: Sequence[int], *, types: int = 0, seed: int = 1) -> PackedBatch:
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, VOCABULARY, (sum(lengths),), generator=generator)
-    segments = torch.randint(types, ids.shape, generator=generator) if types > 1 else None
+    drawn = torch.randint(types, ids.shape, generator=generator) if types > 1 else None
     positions = torch.cat([torch.arange(length) for length in lengths])
-    return PackedBatch(ids, positions, segments, torch.tensor([0, *lengths]).cumsum(0))
+    return PackedBatch(ids, positions, torch.tensor([0, *lengths]).cumsum(0), types=drawn)
 
 
 def batch_for(name: str) -> PackedBatch:
@@ -91,9 +84,7 @@ def load_of(model: Any, folder: Path, dtype: torch.dtype = torch.float32) -> Run
 
 
 def forward(runner: Any, batch: PackedBatch, low_rank: LowRank | None = None) -> torch.Tensor:
-    factors = {} if low_rank is None else {"low_rank": low_rank}
-    arguments = (batch.ids, batch.positions, batch.segment_ids, batch.cu_seqlens)
-    return runner.forward(*arguments, key_lengths=batch.key_lengths, **factors)
+    return runner.forward(replace(batch, low_rank=low_rank))
 
 
 def reference_model(name: str, folder: Path, attention: str = "eager") -> Any:
@@ -112,8 +103,8 @@ def padded_states(model: Any, batch: PackedBatch) -> torch.Tensor:
     real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
     seen = batch.cu_seqlens.diff() if batch.key_lengths is None else batch.key_lengths
     arguments = {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < seen[:, None]).long()}
-    if batch.segment_ids is not None:
-        types = [batch.segment_ids[place] for place in batch.places]
+    if batch.types is not None:
+        types = [batch.types[place] for place in batch.places]
         arguments["token_type_ids"] = torch.nn.utils.rnn.pad_sequence(types, batch_first=True)
     return model(**arguments).last_hidden_state[real.bool()]
 

@@ -73,7 +73,7 @@ def reference(folder: Path, batch: PackedBatch) -> torch.Tensor:
     for place in batch.places:
         states = weights["embeddings.word_embeddings.weight"][batch.ids[place].numpy()]
         if config["type_vocab_size"]:
-            types = 0 if batch.segment_ids is None else batch.segment_ids[place].numpy()
+            types = 0 if batch.types is None else batch.types[place].numpy()
             states = states + weights["embeddings.token_type_embeddings.weight"][types]
         states = layer_norm(states, weights, "embeddings.LayerNorm", epsilon)
         for number in range(config["num_hidden_layers"]):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
-from sie_pytorch.forward import BuiltRunner
+from sie_pytorch.forward import Batch, BuiltRunner
 from sie_pytorch.forward.checkpoint.reading import load_model
-from sie_pytorch.forward.choice.probes import PROBE_WINDOW, Probe, make_probe, narrow_windows, special_tokens
+from sie_pytorch.forward.choice.probes import PROBE_WINDOW, make_probe, narrow_windows, special_tokens
 
 from tests.pytorch.forward.support import TOLERANCE, PackedBatch, build, deviation, forward, packed_batch
 from tests.pytorch.models import DECODER, ENCODER, HEADS, HIDDEN, ROBERTA, VOCABULARY, randomise
@@ -42,8 +42,8 @@ def holds(runner: BuiltRunner, model: Any, batch: PackedBatch) -> bool:
     return deviation(forward(runner, batch), alone(model, batch)) <= TOLERANCE
 
 
-def of(probe: Probe) -> list[list[int]]:
-    return [probe.ids[place].tolist() for place in probe.sequences()]
+def of(probe: Batch) -> list[list[int]]:
+    return [probe.ids[place].tolist() for place in probe.spans()]
 
 
 def test_special_tokens_stand_at_the_start_at_the_end_and_inside_of_probe_sequences() -> None:

@@ -27,7 +27,9 @@ from tests.pytorch.forward.support import (
     packed_batch,
     padded_states,
     reference_model,
+    with_expansion,
 )
+from tests.pytorch.forward.test_low_rank import factors_for
 
 
 def spec(name: str, **fields: object) -> RunnerSpec:
@@ -88,7 +90,7 @@ def test_the_highest_priority_serves(checkpoint: Callable) -> None:
     [
         ("sie.runner/1", "upgrade the distribution that registers it"),
         ("sie_pytorch.forward.Runner", "upgrade the distribution that registers it"),
-        ("sie.runner/3", "upgrade sie-pytorch"),
+        ("sie.runner/4", "upgrade sie-pytorch"),
     ],
 )
 def test_a_runner_of_another_version_of_the_interface_is_refused_by_name_with_the_remedy(
@@ -96,8 +98,21 @@ def test_a_runner_of_another_version_of_the_interface_is_refused_by_name_with_th
 ) -> None:
     chosen = build(checkpoint("bert"), [spec("Sound", interface=interface), *PACKED])
     assert chosen.info.name == "packed"
-    told = f"not Sound: it follows {interface}, and this sie-pytorch runs sie.runner/2: {remedy}; "
+    told = f"not Sound: it follows {interface}, and this sie-pytorch runs sie.runner/3: {remedy}; "
     assert chosen.info.notes["runner_reason"].startswith(told)
+
+
+@pytest.mark.parametrize("interface", ["sie.runner/2", INTERFACE])
+def test_a_runner_of_the_version_before_is_served_with_all_that_it_takes(interface: str, checkpoint: Callable) -> None:
+    batch = with_expansion(packed_batch((30, 9, 1), types=2))
+    expected = build(checkpoint("bert"), expands_queries=True)
+    for name in ("Version2", "LoraVersion2"):
+        built = build(checkpoint("bert"), [spec(name, interface=interface)], expands_queries=True)
+        assert (built.info.name, built.info.notes["written"]) == (name, "long ago"), built.info.reason
+        assert torch.equal(forward(built, batch), forward(expected, batch))
+    assert built.linear_shapes == expected.linear_shapes
+    low_rank = factors_for(built.linear_shapes, dict(built.linear_shapes), seed=1)
+    assert torch.equal(forward(built, batch, low_rank), forward(expected, batch, low_rank))
 
 
 def test_a_runner_asked_for_by_name_is_tried_first_and_another_serves_where_it_is_unfit(checkpoint: Callable) -> None:

@@ -38,7 +38,7 @@ def test_the_published_classifier_scores_as_its_description_computes(tmp_path: P
     flat = [np.concatenate(rows[name]) for name in ("input_ids", "token_type_ids")]
     ids, types = map(torch.from_numpy, flat)
     bounds = np.cumsum([0, *map(len, rows["input_ids"])])
-    states = states_of(tmp_path, PackedBatch(ids, torch.zeros_like(ids), types, torch.from_numpy(bounds))).numpy()
+    states = states_of(tmp_path, PackedBatch(ids, torch.zeros_like(ids), torch.from_numpy(bounds), types=types)).numpy()
     pooled = np.tanh(states[bounds[:-1]] @ head["new.pooler.dense.weight"].T + head["new.pooler.dense.bias"])
     logits = pooled @ head["classifier.weight"].T + head["classifier.bias"]
     adapter = serve(tmp_path)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.reading import Bundle, read_bundles, shipped_bundles
 from sie_bundle.bundles.watching import BundlesWatch, stamp_of
@@ -27,6 +26,8 @@ from sie_cluster.config_service.service import ConfigService
 from sie_cluster.config_service.store.backups import BackupKeeper, BackupStore
 from sie_cluster.config_service.store.logs import JournalLog, ObjectLog
 from sie_cluster.config_service.store.records import StoreDamaged
+from sie_cluster.programs.probes import tell_of_process
+from sie_cluster.programs.within import within
 from sie_cluster.queue.broker import Make, transport_maker
 from sie_cluster.settings import ClusterSettings
 from sie_core.api import Browsers, Gate, allowed_hosts, error_response
@@ -145,8 +146,7 @@ def service_name() -> str:
 
 async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_ready: OnReady) -> None:
     settings, metrics = base.settings, ConfigMetrics()
-    for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=metrics.registry)
+    tell_of_process(metrics.registry)
     publisher = None
     if make is not None:
         publisher = Publisher(make, service_name(), settings.pool, metrics.publish_failures.inc)
@@ -209,10 +209,7 @@ async def _stop(service: ConfigService, keeper: BackupKeeper | None) -> None:
         if keeper is not None:
             keeper.stop()
 
-    try:
-        async with asyncio.timeout(STOP_S):
-            await on_thread("sie-config-stop", stop)
-    except TimeoutError:
+    if not await within(on_thread("sie-config-stop", stop), STOP_S):
         log.error("the config store has not answered for %g s: what was being written is left, whole or not", STOP_S)
         end_process()
 
@@ -260,9 +257,7 @@ async def _read(service: ConfigService, heard: asyncio.Event, every_s: float, on
             if service.ready and not began:
                 began = True
                 on_ready()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(every_s if began else AGAIN_S):
-                await heard.wait()
+        await within(heard.wait(), every_s if began else AGAIN_S)
 
 
 def _tell_tokens(tokens: Tokens) -> None:

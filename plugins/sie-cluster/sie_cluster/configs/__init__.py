@@ -1,1 +1,1 @@
-"""How gateways and workers follow the config service: deltas over the queue, exports over HTTP, a snapshot kept."""
+"""How gateways and workers follow the config service: deltas over the queue, epochs and exports over HTTP."""

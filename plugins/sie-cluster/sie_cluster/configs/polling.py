@@ -13,6 +13,7 @@ from sie_cluster.configs.client import ConfigClient, Epoch
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.configs.state import State
 from sie_cluster.programs.asking import Away
+from sie_cluster.programs.within import within
 from sie_cluster.settings import ClusterSettings
 from sie_core.catalog import ConfigError
 from sie_core.concurrency.threads import on_thread
@@ -90,7 +91,7 @@ class Poll:
         least_s = min(interval_s, max(AGAIN_S, rest_s))
         await asyncio.sleep(least_s * random.uniform(1 - JITTER, 1))
         left_s = interval_s * random.uniform(1 - JITTER, 1 + JITTER) - least_s
-        await _within(max(0.0, left_s), self._look_now)
+        await within(self._look_now.wait(), max(0.0, left_s))
 
     async def _look(self) -> None:
         """Ask for the epoch, and for the export where it is not the one in force."""
@@ -156,10 +157,3 @@ class Poll:
             log.warning("the config service is not followed: %s", problem)
         self._state.problem = problem
         self._metrics.reached.set(0)
-
-
-async def _within(seconds: float, event: asyncio.Event) -> None:
-    """Wait for an event, so long at most."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

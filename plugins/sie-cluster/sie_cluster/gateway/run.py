@@ -10,8 +10,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
-
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.configs_api.routes import ENDPOINTS
@@ -27,6 +25,7 @@ from sie_cluster.gateway.pools.leasing import Leasing
 from sie_cluster.gateway.routing import Router, own_registry
 from sie_cluster.gateway.sight.dialled import dialled_workers
 from sie_cluster.programs.memory import gateway_bytes, with_memory
+from sie_cluster.programs.probes import tell_of_process
 from sie_cluster.queue.broker import Make, transport_maker
 from sie_cluster.queue.payloads.store import open_payload_store
 from sie_cluster.settings import ClusterSettings
@@ -76,8 +75,7 @@ async def _serve(
     settings: ClusterSettings, plugins: PluginSet, make: Make, listener: socket.socket, on_ready: OnReady
 ) -> None:
     metrics = GatewayMetrics()
-    for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=metrics.registry)
+    tell_of_process(metrics.registry)
     store = open_payload_store(settings, plugins)
     dispatcher = Dispatcher(make, settings, metrics, store)
     workers = Workers(lambda before, now: backend.heard(before, now))

@@ -146,7 +146,7 @@ def _variables(
     The token that writes is random unless it is set, and lies in a file that its owner alone may read.
     """
     read_token = _secret(settings.config_read_token) or secrets.token_urlsafe(24)
-    admin_token = _kept(folder / TOKEN_FILE, settings.admin_token)
+    admin_token = _kept(folder / TOKEN_FILE, settings, "admin_token")
     of_config: dict[str, Any] = {
         name: getattr(settings, name) for name in OF_CONFIG_SERVICE if name in settings.model_fields_set
     }
@@ -188,15 +188,18 @@ def _of_gateway(settings: ClusterSettings, folder: Path) -> dict[str, Any]:
     own: dict[str, Any] = {"http_host": settings.http_host, "http_port": settings.http_port}
     if settings.auth_mode == "none":
         return own
-    return own | {"pool_token": _kept(folder / POOL_TOKEN_FILE, settings.pool_token)}
+    return own | {"pool_token": _kept(folder / POOL_TOKEN_FILE, settings, "pool_token")}
 
 
-def _kept(file: Path, token: SecretStr | None) -> str:
-    """Write a token, random unless it is given, to a file that its owner alone may read; return it."""
-    plain = _secret(token) or secrets.token_urlsafe(24)
-    file.touch(mode=0o600)
-    file.chmod(0o600)
-    file.write_text(plain + "\n")
+def _kept(file: Path, settings: ClusterSettings, field: str) -> str:
+    """Keep a token, random unless it is given, in a file that its owner alone may read; return it."""
+    plain = _secret(getattr(settings, field)) or secrets.token_urlsafe(24)
+    file.unlink(missing_ok=True)
+    if (given := settings.file_of(field)) is not None:
+        file.symlink_to(given.absolute())  # it may change there, and is read again
+    else:
+        file.touch(mode=0o600)
+        file.write_text(plain + "\n")
     return plain
 
 

@@ -21,6 +21,7 @@ from sie_cluster.local.bundles import local_bundles
 from sie_cluster.local.logs import rotate_logs
 from sie_cluster.local.programs import CONFIG_HOST, Programs, describe_programs
 from sie_cluster.local.table import Table, heard_workers
+from sie_cluster.programs.within import within
 from sie_cluster.settings import ClusterSettings
 from sie_core.auth import client_token
 from sie_core.contracts import PluginError
@@ -174,9 +175,7 @@ async def _started(
         if asyncio.get_running_loop().time() > end:
             lacks = "" if making.done() else " The broker has not made the queues; the lines above say why."
             raise PluginError(f"The cluster is not ready after {START_S:g} s; its logs are in {folder}.{lacks}")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await asked.wait()
+        await within(asked.wait(), LOOK_S)
     return False
 
 
@@ -202,6 +201,4 @@ async def _watch(table: Table, asked: asyncio.Event, show: Callable[[list[str]],
         if show is not None and (lines := await _seen(table.lines)) is not None:
             show(lines)
         await _seen(partial(rotate_logs, folder))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SHOW_S):
-                await asked.wait()
+        await within(asked.wait(), SHOW_S)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgpack
 from pydantic import TypeAdapter, ValidationError
 from sie_sdk.wire import WireError, pack, unpack
 
 from sie_cluster.messages.frames import FrameError, decode, encode, wrong
-from sie_core import __version__
 from sie_core.contracts import ModelInfo
 
 _MODEL, _MODELS = TypeAdapter(ModelInfo), TypeAdapter(list[ModelInfo])
@@ -25,13 +23,11 @@ class WorkerStatus:
     problem: str | None = None
     """Why it is not ready, or not alive."""
     models: Sequence[ModelInfo] = ()
-    version: str = __version__
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def encode_status(status: WorkerStatus) -> bytes:
     """Write a status."""
-    head = {"ready": status.ready, "problem": status.problem, "version": status.version}
+    head = {"ready": status.ready, "problem": status.problem}
     packed = [_packed(model) for model in status.models]
     return encode(head, (b"".join((msgpack.Packer().pack_array_header(len(packed)), *packed)),))
 
@@ -49,7 +45,7 @@ def decode_status(frame: bytes) -> WorkerStatus:
         raise FrameError(f"a status cannot be read: {error}") from None
     except ValidationError as error:
         raise wrong(error) from None
-    return WorkerStatus(bool(head.get("ready")), head.get("problem"), models, str(head.get("version", "")))
+    return WorkerStatus(bool(head.get("ready")), head.get("problem"), models)
 
 
 _known: dict[str, tuple[ModelInfo, bytes]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,6 +15,12 @@ from sie_core.auth import Auth
 from sie_core.contracts import InferenceError
 
 Problem = Callable[[], str | None]
+
+
+def tell_of_process(registry: CollectorRegistry) -> None:
+    """Have metrics tell of this process, too: its memory and CPU, its Python and that one's garbage."""
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
 
 
 def probes(

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from sie_cluster.programs.within import within
+
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
 STEADY_S = 10.0
 """Who ran so long, or ended with 0, is started again after the first pause: those that grow are for who cannot run."""
@@ -74,9 +76,7 @@ class Program:
             pause_s = FIRST_PAUSE_S if could_run else min(2 * pause_s, MOST_PAUSE_S)
             how = f"ended with {ended}" if isinstance(ended, int) else f"cannot be started ({ended})"
             log.error("%s %s; it is started again in %g s", self.name, how, pause_s)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._stopping.wait()
+            await within(self._stopping.wait(), pause_s)
 
     async def _run_once(self) -> int | Exception:
         """Start it and wait until it ends; return its exit status, or why it cannot be started."""
@@ -115,10 +115,7 @@ class Program:
         process = self._process
         if process is None:
             return
-        try:
-            async with asyncio.timeout(timeout_s):
-                await process.wait()
-        except TimeoutError:
+        if not await within(process.wait(), timeout_s):
             log.error("%s has not ended within %g s and is killed", self.name, timeout_s)
             self.signal(signal.SIGKILL)
             await process.wait()

@@ -115,10 +115,19 @@ def work_consumer(pool: str, work: str, ack_wait_s: float, max_deliver: int) -> 
         ack_wait_s: See `ConsumerSettings`.
         max_deliver: See `ConsumerSettings`.
     """
-    name = "w-" + hashlib.blake2b(work.encode(), digest_size=12).hexdigest()
     return ConsumerSettings(
-        work_queue(pool).name, name, work, ack_wait_s=ack_wait_s, max_deliver=max_deliver, idle_s=KEY_IDLE_S
+        work_queue(pool).name,
+        consumer_name(work),
+        work,
+        ack_wait_s=ack_wait_s,
+        max_deliver=max_deliver,
+        idle_s=KEY_IDLE_S,
     )
+
+
+def consumer_name(work: str) -> str:
+    """Name the consumer of a key's work."""
+    return "w-" + hashlib.blake2b(work.encode(), digest_size=12).hexdigest()
 
 
 def needed_subject(pool: str) -> str:

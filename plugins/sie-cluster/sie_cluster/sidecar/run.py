@@ -9,12 +9,10 @@ import os
 import socket
 from functools import partial
 
-from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
-
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.programs.memory import with_memory
-from sie_cluster.programs.probes import probes, refusal
+from sie_cluster.programs.probes import probes, refusal, tell_of_process
 from sie_cluster.queue.broker import Make, open_transport, transport_maker
 from sie_cluster.queue.payloads.store import PayloadStore, open_payload_store
 from sie_cluster.settings import ClusterSettings
@@ -62,8 +60,7 @@ async def _run(
 ) -> None:
     transport = await open_transport(make, lambda state: log.info("the connection to the broker is %s", state))
     metrics, auth = SidecarMetrics(), Auth.of(settings)
-    for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=metrics.registry)
+    tell_of_process(metrics.registry)
     follower = None
     if settings.config_service_url is not None:
         counts = FollowerMetrics(metrics.registry)

@@ -86,7 +86,7 @@ class Slices:
         self._held = Held()
         self._idle = asyncio.Event()
         self._idle.set()
-        holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store, frames=settings.payload_frames)
+        holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store)
         self._results = Results(transport, holder, self)
         self.credit = Credit(settings, asyncio.get_running_loop().call_later)
         self.load = Load(most_cost(settings), host.saturation_changed)

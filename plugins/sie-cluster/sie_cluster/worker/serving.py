@@ -9,14 +9,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn
 
-from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
-
 from sie_cluster.messages.export import Export
 from sie_cluster.messages.health import encode_vitals
 from sie_cluster.messages.status import WorkerStatus, encode_status
 from sie_cluster.messages.work import batch_bytes
 from sie_cluster.programs.own_url import own_url
-from sie_cluster.programs.probes import probes, refusal
+from sie_cluster.programs.probes import probes, refusal, tell_of_process
 from sie_cluster.programs.processes import Program
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.worker.configs import Configs
@@ -72,8 +70,7 @@ async def answer_slices(
     folder = None if settings.config_service_url else open_folder(settings, plugins)
     first = build_catalog(settings, plugins, folder=folder, export=None if folder else Export(0))
     engine = build_engine(settings, plugins, first, gated=True)
-    for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=engine.metrics.registry)
+    tell_of_process(engine.metrics.registry)
 
     def configs_came(problem: str | None) -> None:
         engine.note(problem)

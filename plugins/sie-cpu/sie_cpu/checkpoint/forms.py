@@ -83,6 +83,27 @@ DECODER = Form(
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "max_position_embeddings": 32768},
 )
 _QWEN = replace(DECODER, defaults={**DECODER.defaults, "max_window_layers": 28})
+T5 = Form(
+    "shared",
+    fields={
+        "hidden_size": "d_model",
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "head_dim": "d_kv",
+        "hidden_act": "dense_act_fn",
+    },
+    defaults={
+        "d_model": 512,
+        "d_kv": 64,
+        "num_layers": 6,
+        "num_heads": 8,
+        "layer_norm_epsilon": 1e-6,
+        "relative_attention_max_distance": 128,
+        "feed_forward_proj": "relu",
+    },
+    epsilon="layer_norm_epsilon",
+    renamed=(("encoder.embed_tokens.", "shared."),),
+)
 _GEMMA_REFUSED = {"attn_logit_softcapping": (None,)}
 
 FORMS: Mapping[str, Form] = {
@@ -168,6 +189,7 @@ FORMS: Mapping[str, Form] = {
         },
     ),
     "mpnet": replace(ROBERTA, types=None, defaults={**ROBERTA.defaults, "type_vocab_size": 0}),
+    "mt5": replace(T5, defaults={**T5.defaults, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}),
     "nomic_bert": replace(
         _ROTARY,
         defaults={**_LEARNED, "hidden_act": "silu", "type_vocab_size": 2, "max_position_embeddings": 2048},
@@ -192,6 +214,7 @@ FORMS: Mapping[str, Form] = {
         defaults={**BERT.defaults, "max_position_embeddings": 1536},
         refused={"rotary_value": (None, False)},
     ),
+    "t5": T5,
     "xlm-roberta": ROBERTA,
 }
 """By the `model_type` of the class that computes a record: `Architecture.served_as`."""

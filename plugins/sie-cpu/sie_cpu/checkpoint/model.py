@@ -56,16 +56,7 @@ class Described:
             ModelLoadError: `CORRUPT`: a file is damaged.
         """
         settings = read_settings(card, features)
-        described = cls(settings, _below(settings, read_tensors(card.path)))
-        described.require_row()
-        return described
-
-    def require_row(self) -> None:
-        """Take the up-projection that is there."""
-        row = self.settings.row
-        first = f"{row.layers}.0."
-        if row.ungated_up and f"{first}{row.up[0]}.weight" not in self.parts:
-            raise NotUnderstoodError("its feed-forward part has no gate")
+        return cls(settings, _below(settings, read_tensors(card.path)))
 
     def find(self, name: str, *shape: int | None) -> Part:
         """Return a tensor by its name below the model.
@@ -229,6 +220,8 @@ def _below(settings: Settings, tensors: dict[str, Tensor]) -> dict[str, Part]:
         whole = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         for part, called in form.renamed:
             whole = whole.replace(part, called)
+        if whole != name and whole in tensors:  # a tied copy under another name: the class reads this one
+            continue
         path, _, kind = whole.rpartition(".")
         source = next((each for each in form.split if path.endswith(f".{each}")), None)
         if source is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def read_settings(card: ModelCard, features: frozenset[Feature]) -> Settings:
         translated = translate(card.config, card.records)
         fields = card.config if translated is None else translated[1]
         config = {**form.defaults, **{name: value for name, value in fields.items() if value is not None}}
-        return _settings(record, form, config, features)
+        return _settings(record, form, {**_feed_forward(config), **config}, features)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise NotUnderstoodError(f"its config.json is not one of a {record.served_as} ({error!r})") from error
 
@@ -103,14 +104,11 @@ def _settings(record: Architecture, form: Form, config: Mapping[str, Any], featu
     def field(name: str) -> Any:
         return config.get(form.fields.get(name, name))
 
-    layers = record.layers
-    assert layers is not None
-    row, hidden, count, heads = (
-        layers,
-        *(int(field(name)) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads")),
-    )
+    assert record.layers is not None
+    row = record.layers.of_config(SimpleNamespace(**config))
+    hidden, count, heads = (int(field(name)) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
     key_heads = int(field("num_key_value_heads") or heads) if row.groups else heads
-    head_size = int(config.get("head_dim") or 0) if row.groups else 0
+    head_size = int(field("head_dim") or 0) if row.groups or "head_dim" in form.fields else 0
     head_size = head_size or hidden // heads
     terms = 3 if row.disentangled else 1
     kinds = _kinds(row, config, count)
@@ -128,6 +126,7 @@ def _settings(record: Architecture, form: Form, config: Mapping[str, Any], featu
     if min(hidden, count, heads, key_heads, head_size) < 1 or heads % key_heads:
         raise NotUnderstoodError(f"its {heads} heads do not share {key_heads} heads of keys evenly")
     relative = row.disentangled and not config.get("position_biased_input", True)
+    relative |= row.bias is not None and form.positions is None
     return Settings(
         record.served_as,
         form,
@@ -147,6 +146,15 @@ def _settings(record: Architecture, form: Form, config: Mapping[str, Any], featu
         longest=None if relative else int(config["max_position_embeddings"]),
         config=config,
     )
+
+
+def _feed_forward(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Read T5's name of a feed-forward part, such as `relu` or `gated-gelu`."""
+    stated = config.get("feed_forward_proj")
+    if stated is None:
+        return {}
+    kind, _, activation = str(stated).rpartition("-")
+    return {"is_gated_act": kind == "gated", "dense_act_fn": "gelu_new" if stated == "gated-gelu" else activation}
 
 
 def _kinds(row: Layers, config: Mapping[str, Any], count: int) -> tuple[str, ...]:

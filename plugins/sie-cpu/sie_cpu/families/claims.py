@@ -11,7 +11,7 @@ from sie_core.contracts import Claim, ClaimFunction, ModelCard, ModelLoadError, 
 from sie_cpu.builds import choose_build
 from sie_cpu.checkpoint.settings import read_settings
 
-FEATURES = frozenset(Feature) - {Feature.RELATIVE_BIAS}
+FEATURES = frozenset(Feature)
 """What the kernels compute."""
 AHEAD = 5
 """Added to the priority of a claim: sie-pytorch serves what the kernels do not."""

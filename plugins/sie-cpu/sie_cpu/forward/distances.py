@@ -120,6 +120,40 @@ class RelativePositions:
         return made
 
 
+def biases_of(model: Described) -> Floats | None:
+    """Read the biases of attention scores by the place of the key minus that of the query.
+
+    Returns:
+        float32 `[heads, 2 * farthest + 1]`; those beyond are as at the ends. None if the model has none.
+
+    Raises:
+        NotUnderstoodError, ModelLoadError: As `Described.find`.
+    """
+    settings, stated = model.settings, model.settings.row.bias
+    if stated is None:
+        return None
+    farthest = stated.farthest if isinstance(stated.farthest, int) else int(settings.config[stated.farthest])
+    table = model.numbers(f"{stated.table}.weight", None, settings.heads)
+    return table[_bias_buckets(np.arange(-farthest, farthest + 1), len(table), farthest)].T
+
+
+def _bias_buckets(distances: NDArray[np.int64], buckets: int, farthest: int) -> NDArray[np.int64]:
+    """Number the buckets of distances (arXiv 1910.10683, section 2.1): half for each direction.
+
+    Half of those are of one distance each; the others grow by a constant factor up to `farthest`.
+    """
+    directed = buckets // 2
+    single = directed // 2
+    size = np.abs(distances)
+    # In float32 as in training: at the edges of buckets another logarithm would round elsewhere.
+    share = np.log(np.maximum(size, 1).astype(np.float32) / np.float32(single)) / np.float32(
+        math.log(farthest / single)
+    )
+    shared = single + (share * np.float32(directed - single)).astype(np.int64)
+    found: NDArray[np.int64] = np.where(size < single, size, np.minimum(shared, directed - 1))
+    return found + directed * (distances > 0)
+
+
 def _normalised(rows: Floats, weight: Floats, bias: Floats | None, epsilon: float) -> Floats:
     """Apply LayerNorm to each row, in float64."""
     wide = rows.astype(np.float64)

@@ -18,7 +18,7 @@ from sie_core.contracts import preemption_point
 from sie_cpu.forward.batch import NOTHING, Entered, Floats, Ids, Span, spans
 from sie_cpu.kernels import ACTIVATIONS, STAGES, Kernels
 from sie_cpu.packing import Factors, LayerParts, Memory, NormNumbers, Packer, Positions, Stack, round_up
-from sie_cpu.structures import DistanceColumns, Encoder, Layer, LayerLowRank, Norm
+from sie_cpu.structures import DistanceBiases, DistanceColumns, Encoder, Layer, LayerLowRank, Norm
 
 T = TypeVar("T")
 
@@ -67,6 +67,7 @@ class KernelEncoder:
         *,
         angles: Sequence[int],
         positions: Positions | None = None,
+        biases: Floats | None = None,
         threads: int = 1,
     ) -> None:
         """Pack the layers, one after another.
@@ -79,6 +80,8 @@ class KernelEncoder:
             before: Norm of the first layer's input; None for none.
             angles: Which angles each layer has, by their place in `Entered.angles`.
             positions: Relative positions, if attention is disentangled.
+            biases: Added to the attention scores by the place of the key minus that of the query, those beyond the ends
+                as at the ends: float32 `[heads, 2 * farthest + 1]`.
             threads: CPU threads of a call.
 
         Raises:
@@ -111,6 +114,7 @@ class KernelEncoder:
             rms=stack.row.norm != "layer",
             pre_norm=isinstance(stack.row.norms, PreNorm),
             distances=distances,
+            biases=DistanceBiases() if biases is None else packer.biases(biases, stack.scale),
             norm_epsilon=packer.epsilon,
             scale=stack.scale,
         )

@@ -26,6 +26,7 @@ def reference_states(
     model: Described,
     entry: TokenEntry,
     relative: RelativePositions | None,
+    biases: NDArray[np.float32] | None,
     ids: NDArray[np.int64],
     positions: NDArray[np.int64],
     types: NDArray[np.int64] | None,
@@ -39,6 +40,7 @@ def reference_states(
         model: Its settings and tensors.
         entry: Its embeddings.
         relative: Its relative positions, if attention is disentangled.
+        biases: Those of attention scores by distance, if it has some: see `biases_of`.
         ids: int64 `[tokens]`.
         positions: int64 `[tokens]`: the place of each token in its sequence.
         types: int64 `[tokens]`; None if all are 0.
@@ -69,6 +71,7 @@ def reference_states(
                     settings,
                     [part[start:stop] for part in angles[place]] if angles else None,
                     None if relative is None or tables is None else (*tables, relative.distances.rows(stop - start)),
+                    None if biases is None else _biases(biases, stop - start),
                     _visible(stop - start, count, settings.causal, windows[number]),
                 )
                 for (start, stop), count in zip(spans, seen, strict=True)
@@ -140,6 +143,7 @@ def _attended(
     settings: Settings,
     angles: list[Wide] | None,
     relative: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]] | None,
+    biases: NDArray[np.float32] | None,
     seen: NDArray[np.bool_],
 ) -> Wide:
     """Attend within one sequence: `[length, heads * head_size]`; a token that sees no key gets zeros."""
@@ -160,9 +164,18 @@ def _attended(
         scores = query[:, head] @ key[:, shared].T
         if relative is not None:
             scores += _by_distance(query[:, head], key[:, head], relative, slice(head * size, (head + 1) * size))
-        scores = np.where(seen, scores * settings.scale, -np.inf)
+        scores *= settings.scale
+        if biases is not None:
+            scores += biases[head]
+        scores = np.where(seen, scores, -np.inf)
         found[some, head] = softmax(scores[some]) @ value[:, shared]
     return found.reshape(len(joined), heads * size)
+
+
+def _biases(by_distance: NDArray[np.float32], length: int) -> NDArray[np.float32]:
+    """Spread biases over the pairs of a sequence: `[heads, queries, keys]`."""
+    farthest, places = by_distance.shape[1] // 2, np.arange(length)
+    return by_distance[:, np.clip(places - places[:, None], -farthest, farthest) + farthest]
 
 
 def _by_distance(

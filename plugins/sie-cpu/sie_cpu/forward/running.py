@@ -13,11 +13,12 @@ from sie_text.architectures import Feature
 from sie_text.heads import Head
 from sie_text.recipe import NotUnderstoodError
 from sie_text.sequences import PackedBatch, TokenSequence
+from threadpoolctl import threadpool_limits
 
 from sie_core.contracts import InvalidInput, LoadContext, ModelCard, OutOfDeviceMemory, Task
 from sie_cpu.checkpoint.model import Described
 from sie_cpu.forward.batch import Floats
-from sie_cpu.forward.distances import RelativePositions
+from sie_cpu.forward.distances import RelativePositions, biases_of
 from sie_cpu.forward.embeddings import TokenEntry
 from sie_cpu.forward.encoder import KernelEncoder, PackedLowRank
 from sie_cpu.forward.low_rank import LowRank
@@ -83,6 +84,7 @@ class CpuRunner:
         self._model, settings = model, model.settings
         self._entry = TokenEntry(model)
         self._relative = RelativePositions(model) if settings.row.disentangled else None
+        self._biases = biases_of(model)
         try:
             self._encoder = KernelEncoder(
                 kernels,
@@ -92,6 +94,7 @@ class CpuRunner:
                 model.before(),
                 angles=settings.angles_of(),
                 positions=self._relative,
+                biases=self._biases,
                 threads=threads,
             )
         except UnfitError as error:
@@ -181,6 +184,7 @@ class CpuRunner:
             self._model,
             self._entry,
             self._relative,
+            self._biases,
             probe.ids,
             probe.positions,
             probe.types,
@@ -222,7 +226,8 @@ def build_runner(
     for precision in (BFLOAT16, FLOAT32) if context.precision != FLOAT32 else (FLOAT32,):
         try:
             runner = CpuRunner(model, kernels_for(precision), context.threads)
-            runner.prove(expands_queries=expands_queries, judge=None if judge is None else judge(runner))
+            with threadpool_limits(1, user_api="blas"):  # whose threads spin longer than such small products take
+                runner.prove(expands_queries=expands_queries, judge=None if judge is None else judge(runner))
         except MemoryError as error:
             raise OutOfDeviceMemory("The machine has no room for the weights.") from error
         except (OSError, ProofFailed) as error:

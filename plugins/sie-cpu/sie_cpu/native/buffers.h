@@ -54,6 +54,7 @@ static inline Scratch take_scratch(Arena &arena, const Encoder &encoder, int64_t
     scratch.weights = arena.take<element>(ROWS * padded);
     scratch.scores = arena.take<float>(ROWS * padded);
     const int64_t row = encoder.distances.count ? DistanceScores::row_size(encoder.distances) : 0;
+    scratch.biases = arena.take<float>(encoder.biases.numbers ? longest + padded : 0);
     scratch.of_queries = arena.take<float>(ROWS * row);
     scratch.of_keys = arena.take<float>(longest * row);
     const Widths widths(encoder);

@@ -114,14 +114,14 @@ void run_all(const Batch &batch, const Plan &plan, const Workspace &workspace, i
 extern "C" {
 
 // Raised with every change of a signature or of a field's meaning: a library of another version is refused.
-int64_t sie_interface() { return 9; }
+int64_t sie_interface() { return 10; }
 
 // The bytes of the structures that cross this interface, ordered as STRUCTURES in structures.py; 0 beyond the last.
 int64_t sie_size_of(int64_t structure) {
     constexpr int64_t sizes[] = {sizeof(Matrix),    sizeof(Norm),         sizeof(Layer),
                                  sizeof(Angles),    sizeof(LowRank),      sizeof(LayerLowRank),
-                                 sizeof(Distances), sizeof(Encoder),      sizeof(Table),
-                                 sizeof(Embeddings)};
+                                 sizeof(Distances), sizeof(Biases),       sizeof(Encoder),
+                                 sizeof(Table),     sizeof(Embeddings)};
     return structure < (int64_t)std::size(sizes) ? sizes[structure] : 0;
 }
 

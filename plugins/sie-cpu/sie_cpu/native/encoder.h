@@ -40,6 +40,12 @@ struct Distances {
     int64_t count;          // a multiple of PANEL; 0: no disentangled attention
 };
 
+// A number for each head and distance, added to the attention scores (arXiv 1910.10683, section 2.1).
+struct Biases {
+    const float *numbers; // `[heads][2 * farthest + 1]`, divided by the scale of the scores; null: none
+    int64_t farthest;     // the distance of a key from its query is from -farthest to farthest; larger ones share these
+};
+
 struct Table { // an embedding table, `[count, hidden]`
     const float *rows; // null: none
     int64_t count;
@@ -62,6 +68,7 @@ struct Encoder {
     int64_t pre_norm; // whether norms apply only to the inputs of products, not to the residual
     Norm entry;       // of the first layer's input
     Distances distances;
+    Biases biases;
     float norm_epsilon, scale;
 };
 

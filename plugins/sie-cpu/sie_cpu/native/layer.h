@@ -194,9 +194,12 @@ class ChunkRun {
                     laid_out = head / group;
                     lay_out(key, key + encoder_.key_heads * width, widths_.joined, keys, width, scratch_);
                 }
+                const float *biases = nullptr;
+                if (encoder_.biases.numbers)
+                    biases = lay_out_biases(encoder_.biases, head, length, keys, scratch_.biases);
                 const auto attend_by = [&](const DistanceScores *scores) {
-                    attend(query, widths_.joined, length, keys, width, visibility, encoder_.scale, scores, scratch_,
-                           output, widths_.attended);
+                    attend(query, widths_.joined, length, keys, width, visibility, encoder_.scale, scores, biases,
+                           scratch_, output, widths_.attended);
                 };
                 if (!distances.count) {
                     attend_by(nullptr);

@@ -26,6 +26,7 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
     for queue in access.fills:
         publish += (*queue.subjects, spare_subject(queue.name))
         publish += [f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "MSG.GET", "MSG.DELETE")]
+        publish.append(f"{API}CONSUMER.INFO.{queue.name}.*")
     for queue in access.declares:
         publish += [f"{API}STREAM.{verb}.{queue.name}" for verb in ("INFO", "CREATE", "UPDATE")]
     for store in access.declares_stores:

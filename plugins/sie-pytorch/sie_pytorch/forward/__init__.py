@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.padded.batches import PaddedBatch, PaddedBatches, group_by_length
     from sie_pytorch.forward.padded.runner import PaddedRunner
     from sie_pytorch.forward.protocol import (
+        Batch,
         Factors,
         LoraRunner,
         LowRank,
@@ -55,6 +56,7 @@ __all__ = [
     "Angles",
     "Attention",
     "AttentionLayout",
+    "Batch",
     "BuiltRunner",
     "EmbeddingTables",
     "EncoderEntry",
@@ -128,6 +130,7 @@ _MODULES = {
         "recall_refusal",
     ),
     "protocol": (
+        "Batch",
         "Factors",
         "LoraRunner",
         "LowRank",

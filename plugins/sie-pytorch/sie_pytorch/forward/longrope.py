@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from sie_pytorch.forward.checkpoint.positions import rope_parameters
-from sie_pytorch.forward.protocol import LoraRunner, LowRank, LowRankPacker, Runner
+from sie_pytorch.forward.protocol import Batch, LoraRunner, Runner
 from sie_pytorch.forward.transfers import Transfers
+from sie_pytorch.forward.wrapping import LoraWrapper, Wrapper
 
 BOUND = "original_max_position_embeddings"
 """The RoPE parameter with the longest sequence for the first set of frequencies."""
@@ -52,63 +53,38 @@ def by_length(runner: Runner, rope: Mapping[str, Any], device: torch.device) -> 
     return kind(runner, rope, Transfers(device))
 
 
-class _LongropeRunner:
+class _LongropeRunner(Wrapper):
     """Runs the short sequences of a batch and the long ones each by themselves."""
 
-    def __init__(self, runner: Any, rope: Mapping[str, Any], transfers: Transfers) -> None:
-        self._runner = runner
+    def __init__(self, runner: Runner, rope: Mapping[str, Any], transfers: Transfers) -> None:
+        super().__init__(runner)
         self._rope = rope
         self._transfers = transfers
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of the runner."""
-        return int(self._runner.memory_bytes)
-
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        *,
-        key_lengths: torch.Tensor | None = None,
-        **others: Any,
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
-        run = self._runner.forward
-        lengths = cu_seqlens.diff()
+        lengths = batch.cu_seqlens.diff()
         is_long = lengths > int(self._rope[BOUND])
         if is_long.all() or not is_long.any():
-            whole: torch.Tensor = run(ids, positions, segment_ids, cu_seqlens, **_keys(key_lengths), **others)
-            return whole
+            return self._runner.forward(batch)
         of_long = is_long.repeat_interleave(lengths).numpy()
         uploaded = self._transfers.upload([np.flatnonzero(of_long), np.flatnonzero(~of_long)])
         states: torch.Tensor | None = None
         for part, tokens in zip((is_long, ~is_long), uploaded, strict=True):
-            segments = None if segment_ids is None else segment_ids[tokens]
-            bounds = torch.cat((torch.zeros(1, dtype=torch.int64), lengths[part].cumsum(0)))
-            keys = _keys(None if key_lengths is None else key_lengths[part])
-            found: torch.Tensor = run(ids[tokens], positions[tokens], segments, bounds, **keys, **others)
-            states = found.new_empty((len(ids), found.shape[1])) if states is None else states
+            given = Batch(
+                batch.ids[tokens],
+                batch.positions[tokens],
+                torch.cat((torch.zeros(1, dtype=torch.int64), lengths[part].cumsum(0))),
+                types=None if batch.types is None else batch.types[tokens],
+                key_lengths=None if batch.key_lengths is None else batch.key_lengths[part],
+                low_rank=batch.low_rank,
+            )
+            found = self._runner.forward(given)
+            states = found.new_empty((len(batch.ids), found.shape[1])) if states is None else states
             states[tokens] = found
         assert states is not None
         return states
 
 
-class _LoraLongropeRunner(_LongropeRunner):
-    """The same of a runner that takes LoRA adapters; `forward` hands `low_rank` on."""
-
-    @property
-    def linear_shapes(self) -> Mapping[str, tuple[int, int]]:
-        """The linear layers of the runner."""
-        shapes: Mapping[str, tuple[int, int]] = self._runner.linear_shapes
-        return shapes
-
-    def pack_low_rank(self, low_rank: LowRank) -> int:
-        """Have the runner pack factors if it does so."""
-        return self._runner.pack_low_rank(low_rank) if isinstance(self._runner, LowRankPacker) else 0
-
-
-def _keys(key_lengths: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    return {} if key_lengths is None else {"key_lengths": key_lengths}
+class _LoraLongropeRunner(_LongropeRunner, LoraWrapper):
+    """The same of a runner that takes LoRA adapters."""

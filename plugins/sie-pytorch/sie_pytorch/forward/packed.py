@@ -13,7 +13,7 @@ from sie_pytorch.forward.checkpoint.positions import position_rule
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
 from sie_pytorch.forward.layout import AttentionLayout, PackedLayout
 from sie_pytorch.forward.lora.low_rank import DrivenModel, applied
-from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitError
+from sie_pytorch.forward.protocol import Batch, RunnerContext, RunnerUnfitError
 from sie_pytorch.forward.transfers import Transfers
 
 ATTENTION = "sie_packed"
@@ -107,26 +107,18 @@ class PackedRunner(DrivenModel):
         if model.config._attn_implementation != ATTENTION:
             raise RunnerUnfitError(f"{type(model).__name__} does not let its attention be exchanged")
 
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        *,
-        low_rank: LowRank | None = None,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`.
 
         Raises:
             RunnerUnfitError: The model did not attend exactly once a layer through the attention function.
         """
-        layout = self._lay_out(cu_seqlens, key_lengths)
-        arguments = {"input_ids": ids[None], "position_ids": self._positions(ids, positions)[None], "packed": layout}
-        if segment_ids is not None and "token_type_ids" in self._arguments:
-            arguments["token_type_ids"] = segment_ids[None]
-        with applied(self._model, low_rank):
+        layout = self._lay_out(batch.cu_seqlens, batch.key_lengths)
+        positions = self._positions(batch.ids, batch.positions)
+        arguments = {"input_ids": batch.ids[None], "position_ids": positions[None], "packed": layout}
+        if batch.types is not None and "token_type_ids" in self._arguments:
+            arguments["token_type_ids"] = batch.types[None]
+        with applied(self._model, batch.low_rank):
             states: torch.Tensor = self._model(**arguments).last_hidden_state[0]
         if layout.calls != self._layers:
             raise RunnerUnfitError(f"its {self._layers} layers called the attention function {layout.calls} times")

@@ -1,9 +1,10 @@
-"""The interface `sie.runner/2`: a transformer's forward pass over concatenated sequences, and its inputs."""
+"""The interface `sie.runner/3`: a transformer's forward pass over concatenated sequences, and its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,6 +34,40 @@ class LowRank:
     """
 
     factors: Mapping[str, Factors]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The sequences of one forward pass, concatenated. No sequence is empty."""
+
+    ids: torch.Tensor
+    """int64 `[total_tokens]`, all sequences one after another."""
+    positions: torch.Tensor
+    """int64 `[total_tokens]`, from 0 in every sequence.
+
+    If the architecture starts at another number (RoBERTa: `padding_idx + 1`), the runner adds it.
+    """
+    cu_seqlens: torch.Tensor
+    """int32 or int64 `[sequences + 1]` on the CPU: the start of each sequence, and `total_tokens` last."""
+    _: KW_ONLY
+    types: torch.Tensor | None = None
+    """int64 `[total_tokens]`, token types; None means the architecture's default."""
+    key_lengths: torch.Tensor | None = None
+    """int64 `[sequences]` on the CPU: how many leading tokens of each sequence are keys of attention, from none to all.
+
+    The tokens after them attend to the keys, and no token attends to them (query expansion of ColBERT, arXiv
+    2004.12832). A token without keys gets zeros from attention. None: all tokens are keys. Given only to runners that
+    proved support for it at load; others may ignore it.
+    """
+    low_rank: LowRank | None = None
+    """Added to the weights it names; None adds nothing.
+
+    Given only to a `LoraRunner`; names and shapes match its `linear_shapes`.
+    """
+
+    def spans(self) -> Iterator[slice]:
+        """Return the tokens of each sequence."""
+        return (slice(start, stop) for start, stop in pairwise(self.cu_seqlens.tolist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,66 +145,23 @@ class Runner(Protocol):
         """Bytes on the device of the weights that it keeps."""
         ...
 
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        *,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states of every token, final norm included.
 
-        Args:
-            ids: int64 `[total_tokens]`, all sequences one after another.
-            positions: int64 `[total_tokens]`, from 0 in every sequence. If the architecture starts at another number
-                (RoBERTa: `padding_idx + 1`), the runner adds it.
-            segment_ids: int64 `[total_tokens]`, token types; None means the architecture's default.
-            cu_seqlens: int32 or int64 `[sequences + 1]` on the CPU: the start of each sequence, and `total_tokens`
-                last. No sequence is empty.
-            key_lengths: int64 `[sequences]` on the CPU: how many leading tokens of each sequence are keys of attention,
-                from none to all. The tokens after them attend to the keys, and no token attends to them (query
-                expansion of ColBERT, arXiv 2004.12832). A token without keys gets zeros from attention. None: all
-                tokens are keys. Passed only to runners that proved support for it at load; others may ignore it.
-
         Returns:
-            `[total_tokens, hidden]` on the runner's device in its precision, in the order of `ids`. On an asynchronous
-            device it may return before the device is done.
+            `[total_tokens, hidden]` on the runner's device in its precision, in the order of `batch.ids`. On an
+            asynchronous device it may return before the device is done.
         """
         ...
 
 
 @runtime_checkable
 class LoraRunner(Runner, Protocol):
-    """A runner that applies LoRA adapters."""
+    """A runner that applies LoRA adapters: `low_rank` of a batch."""
 
     @property
     def linear_shapes(self) -> Mapping[str, tuple[int, int]]:
         """The linear layers that low-rank factors may be for, with the sizes they have: out, in."""
-        ...
-
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        *,
-        low_rank: LowRank | None = None,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Compute the last hidden states; see `Runner.forward`.
-
-        Args:
-            ids: As there, like `positions`, `segment_ids`, `cu_seqlens` and `key_lengths`.
-            positions: See `Runner.forward`.
-            segment_ids: See `Runner.forward`.
-            cu_seqlens: See `Runner.forward`.
-            low_rank: Added to the weights it names for this batch; None adds nothing. Its names and shapes match
-                `linear_shapes`.
-            key_lengths: See `Runner.forward`.
-        """
         ...
 
 

@@ -6,12 +6,14 @@ from sie_text.architectures import ACTIVATIONS, Feature
 
 from sie_core.contracts import RunnerSpec
 
-NAME, VERSION = "sie.runner", 2
+NAME, VERSION = "sie.runner", 3
 INTERFACE = f"{NAME}/{VERSION}"
 """The `RunnerSpec.interface` of runners that follow the Protocol `Runner` of this release.
 
-Version 2: a runner takes low-rank factors only if it is a `LoraRunner`, and every runner takes `key_lengths`.
+Version 3: `forward` takes a `Batch` in place of its fields.
 """
+VERSION_2 = f"{NAME}/2"
+"""The version before, which is served too: `forward` takes the fields of a `Batch`."""
 EARLIER = frozenset({"sie_pytorch.runners.Runner", "sie_pytorch.forward.Runner"})
 """Names of the interface before it had a version."""
 
@@ -48,7 +50,7 @@ The padded runner is the fallback, with or without this row.
 def other_version(spec: RunnerSpec) -> str | None:
     """Explain why a runner of another version of this interface is refused, with the remedy; None if it is not one."""
     name, _, version = spec.interface.partition("/")
-    if spec.interface == INTERFACE or (name != NAME and spec.interface not in EARLIER):
+    if spec.interface in (INTERFACE, VERSION_2) or (name != NAME and spec.interface not in EARLIER):
         return None
     newer = version.isdecimal() and int(version) > VERSION
     remedy = "upgrade sie-pytorch" if newer else "upgrade the distribution that registers it"

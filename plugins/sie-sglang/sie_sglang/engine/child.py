@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,21 @@ log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 KEPT_LINES = 20
 """Bounds the lines of its log that an error quotes."""
-LONGEST_LINE = 2_000
-"""Bounds the characters of a line that are kept."""
+KEPT_BYTES = 1 << 14
+"""Bounds the end of its log that is kept."""
+READ_BYTES = 1 << 16
+"""What a pipe holds: smaller reads of a long log would keep the other threads of the server waiting."""
 POLL_S = 0.2
 END_S = 30.0
 """Bounds the wait for the end of its processes: the kernel frees their device memory first."""
 CONNECTIONS = 8
 """Bounds the batches that may be at the engine: the device thread launches at most two ahead."""
 OUT_OF_MEMORY = ("out of memory", "OutOfMemoryError")
+PORT_TAKEN = ("address already in use", "Address already in use")
+
+
+class PortTakenError(ModelLoadError):
+    """Another program took the engine's port before the engine did."""
 
 
 class Child:
@@ -48,7 +55,7 @@ class Child:
         """Start it on a free port, with a key of its own."""
         self._launch = launch
         self._folder = Path(tempfile.mkdtemp(prefix="sie-sglang-"))
-        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._tail = b""
         key, port = secrets.token_urlsafe(32), free_port()
         config = self._folder / "key.yaml"  # the folder is this user's alone
         config.write_text(yaml.safe_dump({"api-key": key}), encoding="utf-8")
@@ -76,6 +83,7 @@ class Child:
 
         Raises:
             OutOfDeviceMemory: Its log says so.
+            PortTakenError: Likewise.
             ModelLoadError: `TIMEOUT`: it is not ready in time. `UNKNOWN`: it ended; quotes the end of its log.
         """
         deadline = time.monotonic() + timeout_s
@@ -91,11 +99,13 @@ class Child:
             except httpx.TransportError:
                 continue
         self.end()
-        if any(sign in line for line in self._lines for sign in OUT_OF_MEMORY):
+        if self._said(OUT_OF_MEMORY):
             raise OutOfDeviceMemory
-        raise ModelLoadError(
-            "UNKNOWN", f"The engine of {self._launch.model} ended before it was ready: {self.last_words}"
-        )
+        failure = PortTakenError if self._said(PORT_TAKEN) else ModelLoadError
+        raise failure("UNKNOWN", f"The engine of {self._launch.model} ended before it was ready: {self.last_words}")
+
+    def _said(self, signs: Sequence[str]) -> bool:
+        return any(sign.encode() in self._tail for sign in signs)
 
     def wait(self) -> None:
         """Wait until it ends."""
@@ -104,7 +114,8 @@ class Child:
     @property
     def last_words(self) -> str:
         """The last lines of its log."""
-        return " | ".join(self._lines) or "it wrote nothing"
+        lines = self._tail.decode("utf-8", "replace").splitlines()
+        return " | ".join([line.rstrip() for line in lines if line.strip()][-KEPT_LINES:]) or "it wrote nothing"
 
     def post(self, path: str, body: dict[str, Any], timeout_s: float) -> tuple[int, Any]:
         """Ask it; return status and decoded body, None for one that is no JSON.
@@ -138,12 +149,10 @@ class Child:
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as output:
-            # By bounded pieces: a line without end must not fill the memory.
-            while piece := output.readline(LONGEST_LINE):
-                line = piece.decode("utf-8", "replace").rstrip()
-                if line:
-                    self._lines.append(line)
-                    log.debug("%s: %s", self._launch.model, line)
+            while piece := output.read1(READ_BYTES):
+                self._tail = (self._tail + piece)[-KEPT_BYTES:]
+                if log.isEnabledFor(logging.DEBUG):
+                    log.debug("%s: %s", self._launch.model, piece.decode("utf-8", "replace").rstrip())
 
 
 def free_port() -> int:

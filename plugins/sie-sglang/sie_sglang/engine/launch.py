@@ -20,6 +20,8 @@ REMEDY = f"Make one with `{INSTALL}`, and name its Python: SIE_SGLANG_PYTHON=sgl
 ASK = "import importlib.metadata as m; print(m.version('sglang'))"
 ASK_S = 60.0
 """Bounds the question for the version, which imports nothing heavy."""
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj")
+"""The layers that LoRA adapters may change, by the last part of their names."""
 RESERVED = 8
 """Tokens of its context length that the engine keeps from a text (`max_req_input_len` and one more)."""
 
@@ -47,6 +49,8 @@ class Launch:
     trust_remote_code: bool = False
     embeds: bool = True
     """Whether it gives vectors; else log-probabilities of tokens."""
+    lora_rank: int = 0
+    """The highest rank of LoRA adapters; 0 if none are loaded."""
 
     def command(self, host: str, port: int, config: Path) -> list[str]:
         """Return the command line. `config` is the YAML file with the engine's key: other users can read arguments."""
@@ -59,13 +63,15 @@ class Launch:
             "context-length": self.length + RESERVED,
             "max-total-tokens": self.cached_tokens,
             **({"base-gpu-id": self.index} if self.device == "cuda" else {}),
+            **({"max-lora-rank": self.lora_rank} if self.lora_rank else {}),
             **{name.replace("_", "-"): value for name, value in self.options.items()},
         }
         asked = {"--is-embedding": self.embeds, "--trust-remote-code": self.trust_remote_code}
         flags = [flag for flag, wanted in asked.items() if wanted]
         # One word an argument, so that a value which begins with a dash is a value.
         words = [f"--{name}={value}" for name, value in arguments.items()]
-        return [self.python, "-m", "sglang.launch_server", *words, *flags, "--config", str(config)]
+        lora = ["--enable-lora", "--lora-target-modules", *LORA_TARGETS] if self.lora_rank else []
+        return [self.python, "-m", "sglang.launch_server", *words, *lora, *flags, "--config", str(config)]
 
     def environment(self) -> dict[str, str]:
         """Return the engine's environment: ours, without what concerns SIE alone."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from sie_core.contracts import InferenceError, ModelLoadError, OutOfDeviceMemory
-from sie_sglang.engine.child import OUT_OF_MEMORY, Child
+from sie_sglang.engine.child import OUT_OF_MEMORY, Child, PortTakenError
 from sie_sglang.engine.launch import Launch
 
 log = logging.getLogger(__name__)
 
 PAUSES_S = (0.0, 1.0, 4.0, 16.0, 60.0)
 """Pauses before the attempts of one restart; after the last the model stays down until it is loaded again."""
+CONTROL_S = 5.0
+"""Bounds the wait for the engine to take note of an abort."""
 
 
 class Engine:
@@ -36,6 +41,9 @@ class Engine:
         self._launch, self._start_s, self._answer_s = launch, start_s, answer_s
         self._closing = threading.Event()
         self._failure: str | None = None
+        self._loras: dict[str, Path] = {}
+        self._lora_numbers = itertools.count()
+        self._lora_lock = threading.Lock()
         self._child: Child | None = self._started()
         self._watcher = threading.Thread(target=self._watch, name=f"sglang of {launch.model}", daemon=True)
         self._watcher.start()
@@ -73,6 +81,49 @@ class Engine:
         """Make the error of an answer that cannot be used."""
         return InferenceError("QUEUE_UNAVAILABLE", f"The engine of {self._launch.model} {what}. Retry.")
 
+    def abort(self, request: str) -> None:
+        """Have the engine drop the sequences whose ids begin with `request`; nothing happens if it has none."""
+        child = self._child
+        if child is not None:
+            with suppress(httpx.TransportError, RuntimeError):
+                child.post("/abort_request", {"rid": request}, CONTROL_S)
+
+    def load_lora(self, folder: Path) -> str:
+        """Load a LoRA adapter; return its name for requests. Each engine that is started gets it again.
+
+        Raises:
+            ModelLoadError: `CONFIG`: the engine refuses it.
+            InferenceError: As `ask`.
+        """
+        with self._lora_lock:
+            child = self._child
+            if child is None:
+                raise self._down()
+            name = f"lora-{next(self._lora_numbers)}"
+            if not self._give_lora(child, name, folder):
+                raise ModelLoadError("CONFIG", "The engine refuses it; the server's log has its reason.")
+            self._loras[name] = folder
+            return name
+
+    def unload_lora(self, name: str) -> None:
+        """Unload a LoRA adapter that no request uses any more."""
+        with self._lora_lock:
+            del self._loras[name]
+            child = self._child
+            if child is not None:
+                with suppress(httpx.TransportError, RuntimeError):
+                    child.post("/unload_lora_adapter", {"lora_name": name}, self._answer_s)
+
+    def _give_lora(self, child: Child, name: str, folder: Path) -> bool:
+        try:
+            body = {"lora_name": name, "lora_path": str(folder)}
+            status, answer = child.post("/load_lora_adapter", body, self._answer_s)
+        except (httpx.TransportError, RuntimeError):
+            raise self._down() from None
+        if status != httpx.codes.OK:
+            log.error("the engine of %s refused a LoRA adapter: %.500s", self._launch.model, answer)
+        return status == httpx.codes.OK
+
     def close(self) -> None:
         """End it, and wait until its processes are gone."""
         self._closing.set()
@@ -86,6 +137,12 @@ class Engine:
         return InferenceError("MODEL_LOADING", f"The engine of {self._launch.model} is being started again. Retry.")
 
     def _started(self) -> Child:
+        try:
+            return self._started_once()
+        except PortTakenError:  # between the choice of a free port and its use
+            return self._started_once()
+
+    def _started_once(self) -> Child:
         child = Child(self._launch)
         try:
             child.await_ready(self._start_s, self._closing)
@@ -115,7 +172,14 @@ class Engine:
                 problem = str(error) or "the device has no room"
                 log.error("the engine of %s could not be started again: %s", self._launch.model, problem)
                 continue
-            self._child = child
+            try:
+                with self._lora_lock:
+                    for name, folder in self._loras.items():
+                        self._give_lora(child, name, folder)
+                    self._child = child
+            except InferenceError:  # it ended meanwhile
+                child.end()
+                continue
             if self._closing.is_set():  # `close` may have looked before
                 child.end()
             return

@@ -103,6 +103,17 @@ def bidirectional(config: Config) -> dict[str, Any]:
     return {**config, "is_causal": False}
 
 
+def bert(config: Config) -> None:
+    """Refuse Jina Embeddings v2, which states BERT's type and computes something else."""
+    if config.get("position_embedding_type") == "alibi" and config.get("feed_forward_type"):
+        raise ModelLoadError(
+            "CONFIG",
+            "The checkpoint is Jina Embeddings v2, or like it: a BERT with biases by distance (ALiBi) and gated "
+            "layers, which transformers' class does not have. Set `trust_remote_code: true` in the model's config to "
+            "run the code that comes with it, if you trust it; or serve `jinaai/jina-embeddings-v3-hf`.",
+        )
+
+
 def xlm_roberta(config: Config) -> None:
     """Refuse Jina Embeddings v3 in its first layout, which states XLM-RoBERTa's type and computes something else."""
     if config.get("lora_adaptations") and config.get("position_embedding_type") == "rotary":

@@ -28,7 +28,7 @@ DIALECTS = "sie_text.architectures.dialects"
 RECORDS = (
     Architecture("albert", classifier=True),
     Architecture("bart", encoder=False, classifier=True),
-    Architecture("bert", layers=BERT, classifier=True),
+    Architecture("bert", layers=BERT, classifier=True, translate=f"{DIALECTS}:bert"),
     Architecture(
         "bidirectional_pplx_qwen3",
         like="qwen3",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from sie_core.contracts import LoadContext, ModelLoadError
-from sie_text.architectures import NONE, Records, find_architecture
+from sie_text.architectures import NONE, Records, find_architecture, translate
 
 OPTION = "auto_map"
 IGNORE = "ignore"
@@ -63,6 +63,7 @@ def heed_auto_map(
         The note for operators, under `auto_map`, if code is ignored or run; else nothing.
 
     Raises:
+        ModelLoadError: `CONFIG`: a record knows that the config asks for something that no class here computes.
         OwnCodeError: The class is neither known nor ignored, nor trusted and run `here`; or it is both ignored and
         trusted.
     """
@@ -78,6 +79,8 @@ def heed_auto_map(
     if trusted and runs == "here":
         return {OPTION: f"{name}, code that comes with the weights, serves"}
     code = f"{file} names code that comes with the weights (`auto_map`: {name})"
+    if not context.model.config.trust_remote_code:
+        translate(config, records)  # which may know why transformers' class does not serve, and what does
     if trusted:
         raise OwnCodeError(f"{code}, which the model's config trusts and this family does not run.")
     remedy = (

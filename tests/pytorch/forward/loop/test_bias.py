@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from sie_text.architectures import Bias, find_architecture
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from sie_core.contracts import Device, ModelCard
+from sie_core.contracts import Device, ModelCard, RunnerSpec
 from tests.pytorch.forward.support import TOLERANCE, build, deviation, forward, packed_batch, padded_states
 from tests.pytorch.models import HEADS, HIDDEN, LAYERS, ROBERTA, VOCABULARY, randomise
 
@@ -82,7 +82,7 @@ def test_states_beyond_every_bucket_are_those_of_transformers(name: str, attenti
     assert deviation(alone, expected) <= TOLERANCE
 
 
-def by_bias(folder: Path, bias: Bias | None) -> BuiltRunner:
+def by_bias(folder: Path, bias: Bias | None, specs: Sequence[RunnerSpec] = RUNNERS) -> BuiltRunner:
     """Build a runner by a record with another bias."""
     config = json.loads((folder / "config.json").read_text())
     record = find_architecture(config["model_type"])
@@ -90,7 +90,7 @@ def by_bias(folder: Path, bias: Bias | None) -> BuiltRunner:
     assert record.layers is not None
     record = replace(record, layers=replace(record.layers, bias=bias))
     card = ModelCard(folder, config, records={record.name: record})
-    return build_runner(folder, card, Device("cpu"), "float32", runner_specs=RUNNERS)
+    return build_runner(folder, card, Device("cpu"), "float32", runner_specs=specs)
 
 
 MPNET_TABLE = "encoder.relative_attention_bias"

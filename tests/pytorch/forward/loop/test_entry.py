@@ -25,13 +25,13 @@ def test_rows_of_its_tables_are_the_states_before_the_first_layer(name: str, che
     entry, batch = entry_of(name, checkpoint(name)), batch_for(name)
     tables = entry.tables()
     assert tables is not None
-    types = torch.zeros_like(batch.ids) if batch.segment_ids is None else batch.segment_ids
+    types = torch.zeros_like(batch.ids) if batch.types is None else batch.types
     rows = tables.words[batch.ids]
     if tables.types is not None:
         rows = rows + tables.types[types]
     rows = rows + tables.positions[entry.position_ids(batch.ids, batch.positions)]
     states = F.layer_norm(rows, rows.shape[1:], tables.weight, tables.bias, tables.epsilon)
-    expected, _ = entry(batch.ids, batch.positions, batch.segment_ids)
+    expected, _ = entry(batch)
     assert torch.allclose(states, expected, rtol=0, atol=1e-6)
 
 

@@ -1,1 +1,1 @@
-"""What was written, as it is kept in a store: commits that each name the one before, and snapshots of all of it."""
+"""What was written, and where it is kept: the last write of each model in the broker's journal, with a backup."""

@@ -140,12 +140,7 @@ class Dispatcher:
         self._reply = self._telling.inbox = inbox.subject
         await ensure_queue(transport, queue)
         self._pools.add(self._settings.pool)
-        self._holder = Holder(
-            transport,
-            int(gateway_bytes(self._settings) * OFFERED_PART),
-            self._store,
-            frames=self._settings.payload_frames,
-        )
+        self._holder = Holder(transport, int(gateway_bytes(self._settings) * OFFERED_PART), self._store)
         self.arriving.open(self._reply, Fetcher(transport, self._store))
         self._transport = transport
         self.connected_at = time.monotonic()
@@ -194,16 +189,21 @@ class Dispatcher:
     async def _wait_for_pool(self, pool: str, left_s: float) -> None:
         """Wait a little for the queue of a pool that a model's config names."""
         if pool not in self._pools_to_come:
-            self._pools_to_come[pool] = asyncio.create_task(ensure_queue(self.transport, work_queue(pool)))
+            self._pools_to_come[pool] = asyncio.create_task(self._make_pool(pool))
         try:
             async with asyncio.timeout(min(left_s, POOL_WAIT_S)):
                 await asyncio.shield(self._pools_to_come[pool])
         except TimeoutError:
             raise queue_error(QueueError("UNAVAILABLE", f"the queue of the pool {pool} is not there")) from None
         except QueueError as error:
-            self._pools_to_come.pop(pool, None)
             raise queue_error(error) from error
-        self._pools_to_come.pop(pool, None)
+
+    async def _make_pool(self, pool: str) -> None:
+        """Make a queue, or wait until it is there; where that fails the next request tries again."""
+        try:
+            await ensure_queue(self.transport, work_queue(pool))
+        finally:
+            del self._pools_to_come[pool]
         self._pools.add(pool)
         await self._telling.alive()
 

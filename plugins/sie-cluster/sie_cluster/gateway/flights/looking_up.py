@@ -11,7 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from sie_cluster.gateway.flights.flight import Flight, Part
-from sie_cluster.queue.subjects import work_queue
+from sie_cluster.programs.within import within
+from sie_cluster.queue.subjects import consumer_name, work_queue
 from sie_core.contracts import QueueError, QueueTransport
 
 LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25
@@ -46,14 +47,9 @@ class LookUps:
     async def run(self) -> None:
         """Look again and again until cancelled."""
         while True:
-            try:
-                async with asyncio.timeout(LOOK_S):
-                    await self._now.wait()
-            except TimeoutError:
-                waited_s = UNANSWERED_S
-            else:
-                self._now.clear()
-                waited_s = 0.0
+            asked = await within(self._now.wait(), LOOK_S) or self._now.is_set()
+            waited_s = 0.0 if asked else UNANSWERED_S
+            self._now.clear()
             try:
                 await self._look(waited_s)
             except Exception:  # without this task no lost result would be noticed any more
@@ -65,14 +61,17 @@ class LookUps:
                 again_s = GONE_S if part.missed_at is not None else waited_s
                 since = max(part.sent_at, part.looked_at)
                 if part.sequence is not None and time.monotonic() - since >= again_s:
-                    await self._look_up(flight, part, part.sequence)
+                    await self._look_up(flight, part, part.sequence, by_message=again_s < UNANSWERED_S)
 
-    async def _look_up(self, flight: Flight, part: Part, sequence: int) -> None:
+    async def _look_up(self, flight: Flight, part: Part, sequence: int, *, by_message: bool) -> None:
+        """Look one up: by its message alone where it may be gone, or its consumer may have been lost with a broker."""
         part.looked_at = time.monotonic()
+        pool, subject = flight.packed.to.pool, flight.packed.to.subject
+        consumer = None if by_message else consumer_name(subject)
         try:
-            if await self._transport().holds_work(work_queue(flight.packed.to.pool).name, sequence):
+            if await self._transport().holds_work(work_queue(pool).name, sequence, consumer):
                 part.missed_at = None
-                await self._waits(flight.packed.to.pool, flight.packed.to.subject)
+                await self._waits(pool, subject)
                 return
         except QueueError:
             return

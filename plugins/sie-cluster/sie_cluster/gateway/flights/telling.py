@@ -16,9 +16,6 @@ NEEDED_S = 30.0
 AGAIN_S = 5.0
 """How often at most that work of it waits in the queue: who missed the other, or begins, hears it by then."""
 
-LEAST_TOLD = 1024
-"""Subjects that are remembered before old ones are looked for."""
-
 
 class Telling:
     """The broadcasts of one gateway.
@@ -32,10 +29,9 @@ class Telling:
     def __init__(self, transport: Callable[[], QueueTransport], pools: Collection[str], beat_s: float) -> None:
         self._transport, self._pools, self._beat_s = transport, pools, beat_s
         self._told: dict[str, float] = {}
-        """When each subject was last told of."""
-        self._prune_at = LEAST_TOLD
+        """When each subject was last told of, the one told longest ago first."""
         self._waits: dict[str, float] = {}
-        """When it was last told that work of each subject waits."""
+        """When it was last told that work of each subject waits, in the same order."""
         self.inbox = ""
         """Where results come."""
 
@@ -45,24 +41,15 @@ class Telling:
 
     async def needed(self, pool: str, subject: str) -> None:
         """Have workers of a pool pull the work of a subject, where they were not told lately."""
-        now = time.monotonic()
-        if now - self._told.get(subject, -NEEDED_S) < NEEDED_S:
-            return
-        if len(self._told) >= self._prune_at:
-            self._told = {each: at for each, at in self._told.items() if now - at < NEEDED_S}
-            self._prune_at = 2 * len(self._told) + LEAST_TOLD
-        self._told[subject] = now
-        try:
-            await self._transport().send(needed_subject(pool), subject.encode())
-        except QueueError:
-            self._told.pop(subject, None)
+        if _is_due(self._told, subject, NEEDED_S):
+            try:
+                await self._transport().send(needed_subject(pool), subject.encode())
+            except QueueError:
+                self._told.pop(subject, None)
 
     async def waits(self, pool: str, subject: str) -> None:
         """Tell them that work of a subject waits, where they were not told lately: whoever pulls it may be gone."""
-        now = time.monotonic()
-        self._waits = {each: at for each, at in self._waits.items() if now - at < AGAIN_S}
-        if subject not in self._waits:
-            self._waits[subject] = now
+        if _is_due(self._waits, subject, AGAIN_S):
             with suppress(QueueError):
                 await self._transport().send(waiting_subject(pool), subject.encode())
 
@@ -83,3 +70,14 @@ class Telling:
         """Ask every worker for a heartbeat."""
         with suppress(QueueError):
             await self._transport().send(HEALTH_WANTED, b"")
+
+
+def _is_due(told: dict[str, float], subject: str, pause_s: float) -> bool:
+    """Whether a subject was not told within a time; it counts as told from now on."""
+    now = time.monotonic()
+    while told and now - next(iter(told.values())) >= pause_s:
+        del told[next(iter(told))]
+    if subject in told:
+        return False
+    told[subject] = now
+    return True

@@ -15,7 +15,8 @@ from sie_cluster.fleet.pools.changes import create, not_found, settle, too_many
 from sie_cluster.fleet.pools.document import KEY, MOST_BYTES, encode_pools, lease_key
 from sie_cluster.fleet.pools.pools import Pool, Pools, has_enough, wanting
 from sie_cluster.gateway.pools.events import events
-from sie_cluster.gateway.pools.stored import ABSENT, StoredPools, within
+from sie_cluster.gateway.pools.stored import ABSENT, StoredPools
+from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL
 from sie_core.contracts import InferenceError, PoolSpec, PoolState, PoolWorker, QueueTransport
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools, lease_key, leases_of
 from sie_cluster.fleet.pools.pools import Pools
+from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import POOLS
 from sie_core.contracts import Entry, InferenceError, KeyValue, QueueError, QueueTransport
 
@@ -128,13 +129,3 @@ class StoredPools:
             self._said = str(error)
             log.warning("the store of resource pools: %s", error)
         return InferenceError("QUEUE_UNAVAILABLE", "Resource pools cannot be reached just now; retry.")
-
-
-async def within(awaitable: Awaitable[object], most_s: float) -> bool:
-    """Wait for something; False after `most_s`."""
-    try:
-        async with asyncio.timeout(most_s):
-            await awaitable
-    except TimeoutError:
-        return False
-    return True

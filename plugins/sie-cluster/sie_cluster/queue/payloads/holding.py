@@ -39,13 +39,10 @@ class Holder:
         transport: Open.
         most_bytes: Of the payloads held in this process's memory.
         store: Where they go instead.
-        frames: Whether they may be held here, and fetched in frames, where there is no store or it does not answer.
     """
 
-    def __init__(
-        self, transport: QueueTransport, most_bytes: int, store: PayloadStore | None = None, *, frames: bool = True
-    ) -> None:
-        self._transport, self._most, self._store, self._frames = transport, most_bytes, store, frames
+    def __init__(self, transport: QueueTransport, most_bytes: int, store: PayloadStore | None = None) -> None:
+        self._transport, self._most, self._store = transport, most_bytes, store
         self._held: dict[str, _Held] = {}
         self._inbox: Subscription | None = None
         self._tasks = Tasks()
@@ -68,13 +65,9 @@ class Holder:
             on_fetched: Called once the other side has said that it has all of it.
 
         Raises:
-            QueueError: `FULL`: what is on offer leaves no room for it. `TOO_LARGE`: there is no store, and frames are
-                not allowed. `UNAVAILABLE`: the store does not answer, and frames are not allowed.
+            QueueError: `FULL`: what is on offer leaves no room for it.
         """
         size = size_of(payload)
-        if self._store is None and not self._frames:
-            told = f"A payload of {size} bytes is larger than a message, there is no payload store"
-            raise QueueError("TOO_LARGE", f"{told}, and frames are not allowed.")
         if self.held_bytes + size > self._most or (self._store is not None and self.stored_bytes + size > MOST_STORED):
             held = self.held_bytes + self.stored_bytes
             raise QueueError("FULL", f"A payload of {size} bytes finds no room beside {held} on offer.")
@@ -110,8 +103,6 @@ class Holder:
             self._tasks.start(_remove_after(writing, store, key))
             raise
         except QueueError as error:
-            if not self._frames:
-                raise QueueError("UNAVAILABLE", str(error)) from None
             log.warning("a payload of %d bytes goes in frames: %s", held.size, error)
         else:
             held.key, held.payload = key, None

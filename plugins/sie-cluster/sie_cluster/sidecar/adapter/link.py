@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from sie_cluster.messages.configs import ConfigState, read_config_state
 from sie_cluster.messages.frames import FrameError, read_head
 from sie_cluster.messages.health import Vitals, decode_vitals
 from sie_cluster.messages.wishes import Wish, encode_wish
+from sie_cluster.programs.within import within
 
 AGAIN_S = 0.2
 SILENT_S = 5.0
@@ -273,9 +273,7 @@ class Link:
             self._look()
             for stream in self._streams[:1]:
                 stream.send(Kind.PING, 0, self._worker)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._ping_s):
-                    await self._ended.wait()
+            await within(self._ended.wait(), self._ping_s)
 
     def _give_up(self) -> None:
         had = bool(self._streams)

@@ -7,9 +7,9 @@ import logging
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 
 from sie_cluster.messages.health import WorkerReport, encode_beat
+from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import HEALTH_WANTED, health_subject
 from sie_core.contracts import Message, QueueError, QueueTransport
 
@@ -57,9 +57,7 @@ class Heartbeat:
                 told, told_up = (news, report.up) if is_told else (None, told_up)
                 may_at, due_at = now + (GAP_S if is_told else AGAIN_S), now + report.beat_s
             at = may_at if self._wanted or news != told else due_at
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, at - time.monotonic())):
-                    await self._changed.wait()
+            await within(self._changed.wait(), max(0.0, at - time.monotonic()))
 
     def _want(self, message: Message) -> None:
         """Take that a peer wants a heartbeat."""

@@ -11,6 +11,7 @@ from typing import Protocol
 from sie_cluster.messages.errors import error_to_map
 from sie_cluster.messages.frames import encode
 from sie_cluster.messages.work import ResultHead, WorkHead, encode_result
+from sie_cluster.programs.within import within
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.sidecar.held import Slice
 from sie_core.concurrency.tasks import Tasks
@@ -23,6 +24,7 @@ OFFER_AGAIN_S = 2.0
 AGAIN_S = 0.1
 """Between attempts to send a result while the broker is away."""
 
+NO_ROOM = InferenceError("RESOURCE_EXHAUSTED", "The worker has no room for so large a result just now; retry.")
 log = logging.getLogger(__name__)
 
 
@@ -107,7 +109,7 @@ class Results:
             offer = held.offer = await self._holder.offer(frame, on_fetched=lambda: self._owner.drop(held))
         except QueueError as error:
             log.error("a result of %d bytes cannot be sent: %s", len(frame), error)
-            self.send(held, failure(held.head, _unsent(error)))
+            self.send(held, failure(held.head, NO_ROOM))
             return
         del frame  # it may lie in the store now
         told = encode({"offer": offer.to_map()})
@@ -129,9 +131,7 @@ class Results:
             pause_s = OFFER_AGAIN_S
         except QueueError:
             pause_s = AGAIN_S
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await gone.wait()
+        await within(gone.wait(), pause_s)
 
 
 def word(head: WorkHead, code: str) -> bytes:
@@ -142,11 +142,3 @@ def word(head: WorkHead, code: str) -> bytes:
 def failure(head: WorkHead, error: InferenceError) -> bytes:
     """Write the result of a slice that failed here."""
     return encode_result(ResultHead(head.request_id, head.slice, head.attempt, 0, error=error_to_map(error)))
-
-
-def _unsent(error: QueueError) -> InferenceError:
-    """Tell a client why a result that is larger than a message did not come."""
-    if error.failure == "TOO_LARGE":
-        told = "The result is larger than the queue takes; ask for fewer items at a time, or a smaller dtype."
-        return InferenceError("REPLY_TOO_LARGE", told)
-    return InferenceError("RESOURCE_EXHAUSTED", "The worker has no room for so large a result just now; retry.")

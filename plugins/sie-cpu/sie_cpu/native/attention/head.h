@@ -12,6 +12,7 @@
 struct Scratch { // per thread, large enough for the longest sequence
     element *keys, *values, *weights;
     float *scores, *of_queries, *of_keys; // the last two: distance scores
+    float *biases;                        // of one head, by the place of the key minus that of the query
     element *widened;                     // a panel of weights, see product.h
 };
 
@@ -113,13 +114,24 @@ static inline void lay_out(const element *key, const element *value, int64_t str
     interleave_values(value, stride, keys, width, scratch.values);
 }
 
+// Writes a head's bias of each distance within a sequence of `length` tokens, and returns that of the distance 0. Of keys
+// there are as many as the vectors that hold the first `keys`.
+static inline const float *lay_out_biases(const Biases &biases, int64_t head, int64_t length, int64_t keys, float *to) {
+    const int64_t far = biases.farthest, last = round_up(keys, LANES) - 1;
+    const float *of_head = biases.numbers + head * (2 * far + 1) + far;
+    float *middle = to + length - 1;
+    for (int64_t distance = 1 - length; distance <= last; distance++)
+        middle[distance] = of_head[std::clamp(distance, -far, far)];
+    return middle;
+}
+
 // Attends for one head, whose keys and values `lay_out` laid out. `query` points at its first token's elements,
 // `stride` apart, `width` wide (a multiple of LANES); the result is written the same way at `output`, `output_stride`
 // apart. Only the first `keys` of the `length` tokens are keys. A token that sees no key gets zeros. `distances`, or
-// null, has scored the keys.
+// null, has scored the keys. `biases`, or null, are those of `lay_out_biases`.
 static inline void attend(const element *query, int64_t stride, int64_t length, int64_t keys, int64_t width,
                           const Visibility &visibility, float scale, const DistanceScores *distances,
-                          const Scratch &scratch, element *output, int64_t output_stride) {
+                          const float *biases, const Scratch &scratch, element *output, int64_t output_stride) {
     const int64_t padded = round_up(keys, LANES);
     for_tiles(length, [&](auto height, int64_t start) {
         // The range of panels that the rows of the tile see.
@@ -132,8 +144,11 @@ static inline void attend(const element *query, int64_t stride, int64_t length, 
             tile_product<height(), vectors()>(query + start * stride, stride, scratch.keys + first * width, width, {},
                                               nullptr, sums);
             for (int row = 0; row < height(); row++)
-                for (int v = 0; v < vectors(); v++)
-                    store(scratch.scores + row * padded + first - low + v * LANES, sums[row][v]);
+                for (int v = 0; v < vectors(); v++) {
+                    const int64_t key = first + v * LANES;
+                    if (biases) sums[row][v] += load(biases + key - start - row);
+                    store(scratch.scores + row * padded + key - low, sums[row][v]);
+                }
         });
         if (distances)
             distances->add<height()>(query + start * stride, stride, start, low, high, scratch.scores, padded);

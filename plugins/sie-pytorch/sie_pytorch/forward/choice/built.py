@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 
 from sie_pytorch.forward.choice.candidates import takes_lora
-from sie_pytorch.forward.protocol import LoraRunner, LowRank, LowRankPacker, Runner
+from sie_pytorch.forward.protocol import Batch, LoraRunner, LowRank, LowRankPacker, Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +57,13 @@ class BuiltRunner:
         return self._runner.linear_shapes if isinstance(self._runner, LoraRunner) else {}
 
     @torch.inference_mode()
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        low_rank: LowRank | None = None,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Compute the last hidden states; see `LoraRunner.forward`. Pass factors only if it `takes_lora`."""
-        ids = ids.to(self._device, non_blocking=True)
-        positions = positions.to(self._device, non_blocking=True)
-        if segment_ids is not None:
-            segment_ids = segment_ids.to(self._device, non_blocking=True)
-        if low_rank is None:
-            return self._runner.forward(ids, positions, segment_ids, cu_seqlens, key_lengths=key_lengths)
-        assert isinstance(self._runner, LoraRunner)
-        return self._runner.forward(ids, positions, segment_ids, cu_seqlens, low_rank=low_rank, key_lengths=key_lengths)
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`. Pass factors only if it `takes_lora`."""
+        tokens = (batch.ids, batch.positions, batch.types)
+        ids, positions, types = (each if each is None else each.to(self._device, non_blocking=True) for each in tokens)
+        assert ids is not None
+        assert positions is not None
+        return self._runner.forward(replace(batch, ids=ids, positions=positions, types=types))
 
     @torch.inference_mode()
     def pack_low_rank(self, low_rank: LowRank) -> int:

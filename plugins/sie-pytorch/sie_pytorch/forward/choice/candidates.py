@@ -14,7 +14,8 @@ from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.longrope import by_length, longrope_parameters
 from sie_pytorch.forward.padded.runner import PaddedRunner
 from sie_pytorch.forward.protocol import LoraRunner, Runner, RunnerContext, RunnerUnfitError
-from sie_pytorch.forward.specs import INTERFACE, other_version
+from sie_pytorch.forward.specs import INTERFACE, VERSION_2, other_version
+from sie_pytorch.forward.wrapping import is_of_version_2, of_version_2
 
 ATTENTION_BACKENDS = ("auto", "sdpa", "eager")
 """Backends that no runner needs to name."""
@@ -126,7 +127,8 @@ def _fit(required: Requirements, model_type: str, device_kind: str) -> list[Runn
     return [
         spec
         for spec in required.specs
-        if spec.interface == INTERFACE and spec.serves(model_type, device_kind, required.attention_backend, needs)
+        if spec.interface in (INTERFACE, VERSION_2)
+        and spec.serves(model_type, device_kind, required.attention_backend, needs)
     ]
 
 
@@ -134,4 +136,4 @@ def _load_target(spec: RunnerSpec, context: RunnerContext) -> Runner:
     """Import the class a spec names and make the runner."""
     module, _, name = spec.target.partition(":")
     runner: Runner = getattr(import_module(module), name)(context)
-    return runner
+    return of_version_2(runner) if spec.interface == VERSION_2 or is_of_version_2(runner) else runner

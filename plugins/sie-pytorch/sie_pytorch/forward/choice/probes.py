@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from sie_text.sequences import PackedBatch
 
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
 from sie_pytorch.forward.longrope import longrope_parameters, set_original_length
+from sie_pytorch.forward.protocol import Batch
 
 PROBE_LENGTHS = (41, 7, 24, 24, 1, 3)
 """Tokens of the probe sequences: longer than the windows of the proof, shorter, equal neighbours, a single token."""
@@ -32,37 +32,14 @@ WINDOWS = ("sliding_window", "attention_chunk_size")
 """Fields of a config that bound a token's attention: by distance, or by the chunk it is in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One packed batch, in the arguments of `Runner.forward`."""
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    segment_ids: torch.Tensor | None
-    cu_seqlens: torch.Tensor
-    key_lengths: torch.Tensor | None = None
-
-    @classmethod
-    def of(cls, batch: PackedBatch, gives_types: bool, device: torch.device) -> Probe:
-        """Bring a batch to the device, with its token types or without."""
-        parts = [batch.ids, batch.positions, *([batch.types] if gives_types else [])]
-        ids, positions, *types = (torch.from_numpy(part).to(device) for part in parts)
-        return cls(ids, positions, types[0] if types else None, torch.from_numpy(batch.cu_seqlens))
-
-    def sequences(self) -> Iterator[slice]:
-        """Return the slice of each sequence."""
-        bounds = self.cu_seqlens.tolist()
-        return (slice(start, stop) for start, stop in pairwise(bounds))
-
-    def run(self, runner: Any) -> torch.Tensor:
-        """Run it through a runner."""
-        arguments = (self.ids, self.positions, self.segment_ids, self.cu_seqlens)
-        keys = {} if self.key_lengths is None else {"key_lengths": self.key_lengths}
-        states: torch.Tensor = runner.forward(*arguments, **keys)
-        return states
+def batch_of(batch: PackedBatch, gives_types: bool, device: torch.device) -> Batch:
+    """Bring a batch to the device, with its token types or without."""
+    parts = [batch.ids, batch.positions, *([batch.types] if gives_types else [])]
+    ids, positions, *types = (torch.from_numpy(part).to(device) for part in parts)
+    return Batch(ids, positions, torch.from_numpy(batch.cu_seqlens), types=types[0] if types else None)
 
 
-def make_probe(model: Any, limit: int | None, device: torch.device, sequences: Sequence[int] = ()) -> Probe:
+def make_probe(model: Any, limit: int | None, device: torch.device, sequences: Sequence[int] = ()) -> Batch:
     """Draw random token ids and token types from a fixed seed, with special tokens among the ids.
 
     Args:
@@ -82,12 +59,12 @@ def make_probe(model: Any, limit: int | None, device: torch.device, sequences: S
         if -len(ids) <= place < len(ids):
             ids[place] = specials[turn % len(specials)]
     types = token_types(model)
-    segments = None
+    kinds = None
     if types > 1:
-        segments = torch.randint(types, ids.shape, generator=generator).to(device)
+        kinds = torch.randint(types, ids.shape, generator=generator).to(device)
     positions = torch.cat([torch.arange(length) for length in lengths])
     cu_seqlens = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32)
-    return Probe(ids.to(device), positions.to(device), segments, cu_seqlens)
+    return Batch(ids.to(device), positions.to(device), cu_seqlens, types=kinds)
 
 
 def _proof_lengths(config: Any) -> tuple[int, ...]:
@@ -112,7 +89,7 @@ def token_types(model: Any) -> int:
     return getattr(model.config, "type_vocab_size", 2) or 0
 
 
-def fill_up(probe: Probe) -> Probe:
+def fill_up(probe: Batch) -> Batch:
     """Let nothing attend to the last tokens of some of the probe sequences."""
     lengths = probe.cu_seqlens.diff().long()
     seen = lengths.clone()

@@ -23,10 +23,10 @@ from sie_pytorch.forward.checkpoint.precision import (
     relative_error,
 )
 from sie_pytorch.forward.checkpoint.reading import forward_arguments
-from sie_pytorch.forward.choice.probes import Probe, fill_up, make_probe, narrow_windows, special_tokens
+from sie_pytorch.forward.choice.probes import batch_of, fill_up, make_probe, narrow_windows, special_tokens
 from sie_pytorch.forward.judging.logits import Judge
 from sie_pytorch.forward.layout import seen_tokens
-from sie_pytorch.forward.protocol import Runner, RunnerContext, RunnerUnfitError
+from sie_pytorch.forward.protocol import Batch, Runner, RunnerContext, RunnerUnfitError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Proof:
 class ReferenceStates:
     """The probes of a model and its own states on them, computed once for all runners."""
 
-    pairs: tuple[tuple[Probe, torch.Tensor], ...]
+    pairs: tuple[tuple[Batch, torch.Tensor], ...]
     limit: int | None
     """Tokens of a sequence the positions allow."""
-    judged: tuple[Judge, Probe, torch.Tensor] | None = None
+    judged: tuple[Judge, Batch, torch.Tensor] | None = None
     """A judge and its sequences, with the model's own states for them in float32; None without a judge."""
 
     @classmethod
@@ -74,7 +74,7 @@ class ReferenceStates:
             given = judge.probes(limit)
             if given is None:
                 raise PrecisionLost("there is no text to judge half precision by")
-            probe = Probe.of(*given, context.device)
+            probe = batch_of(*given, context.device)
             with widened(model, context.mapped):
                 judged = judge, probe, states_together(model, probe)
         references = cls(pairs, limit, judged)
@@ -101,44 +101,44 @@ class ReferenceStates:
             raise PrecisionLost(f"in {name_of(context.dtype)} its cosine to float32 falls to {proof.cosine:.5f}")
         if self.judged is not None:
             judge, probe, expected = self.judged
-            refusal = judge.refusal(probe.run(runner), expected)
+            refusal = judge.refusal(runner.forward(probe), expected)
             if refusal is not None:
                 raise PrecisionLost(f"in {name_of(context.dtype)} {refusal}")
         return proof
 
 
-def prove(runner: Runner, probe: Probe, expected: torch.Tensor, dtype: torch.dtype) -> Proof:
+def prove(runner: Runner, probe: Batch, expected: torch.Tensor, dtype: torch.dtype) -> Proof:
     """Compare `runner`, which computes in `dtype`, over the packed probe with `expected`, `[total_tokens, hidden]`.
 
     Raises:
         RunnerUnfitError: The error is beyond the precision's tolerance.
     """
-    states = probe.run(runner)
+    states = runner.forward(probe)
     error = relative_error(states, expected)
     if not error <= TOLERANCE[dtype]:
         filled = "" if probe.key_lengths is None else " where nothing attends to its last tokens"
         raise RunnerUnfitError(f"its states differ from each sequence alone{filled} by {error:.1e}")
-    return Proof(error, least_cosine(states, expected, [place.stop - place.start for place in probe.sequences()]))
+    return Proof(error, least_cosine(states, expected, [place.stop - place.start for place in probe.spans()]))
 
 
-def states_alone(model: Any, probe: Probe) -> torch.Tensor:
+def states_alone(model: Any, probe: Batch) -> torch.Tensor:
     """Run each probe sequence alone through the model's own forward pass: `[total_tokens, hidden]`."""
     lengths = probe.cu_seqlens.diff() if probe.key_lengths is None else probe.key_lengths
     seen = seen_tokens(probe.cu_seqlens, lengths).to(probe.ids.device)
     # Without a mask, some classes take a padding token that a text spells out for padding.
     masked = probe.key_lengths is not None or "attention_mask" in forward_arguments(model)
     parts = []
-    for place in probe.sequences():
+    for place in probe.spans():
         arguments = {"input_ids": probe.ids[place][None]}
         if masked:
             arguments["attention_mask"] = seen[place][None].long()
-        if probe.segment_ids is not None:
-            arguments["token_type_ids"] = probe.segment_ids[place][None]
+        if probe.types is not None:
+            arguments["token_type_ids"] = probe.types[place][None]
         parts.append(model(**arguments).last_hidden_state[0])
     return torch.cat(parts)
 
 
-def states_together(model: Any, probe: Probe) -> torch.Tensor:
+def states_together(model: Any, probe: Batch) -> torch.Tensor:
     """Run the probe sequences in one padded batch through the model's own forward pass: `[total_tokens, hidden]`.
 
     One pass reads the weights once. In the few classes in which padding changes states, that appears as a loss of
@@ -154,8 +154,8 @@ def states_together(model: Any, probe: Probe) -> torch.Tensor:
 
     seen = padded(torch.ones_like(probe.ids), 0)
     arguments = {"input_ids": padded(probe.ids, padding), "attention_mask": seen}
-    if probe.segment_ids is not None:
-        arguments["token_type_ids"] = padded(probe.segment_ids, 0)
+    if probe.types is not None:
+        arguments["token_type_ids"] = padded(probe.types, 0)
     try:
         states: torch.Tensor = model(**arguments).last_hidden_state[seen.bool()]
     except Exception as fault:  # some classes fail on padding, whatever it raises
@@ -165,7 +165,7 @@ def states_together(model: Any, probe: Probe) -> torch.Tensor:
     return states
 
 
-def _reference(model: Any, probe: Probe, mapped: MappedFiles) -> torch.Tensor:
+def _reference(model: Any, probe: Batch, mapped: MappedFiles) -> torch.Tensor:
     try:
         with widened(model, mapped) if probe.ids.device.type == "cpu" else nullcontext():
             expected = states_alone(model, probe)

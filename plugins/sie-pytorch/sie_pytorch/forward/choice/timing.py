@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from sie_pytorch.forward.choice.probes import Probe, make_probe
-from sie_pytorch.forward.protocol import Runner
+from sie_pytorch.forward.choice.probes import make_probe
+from sie_pytorch.forward.protocol import Batch, Runner
 
 ADVANTAGE = 1.15
 """Speed, relative to a runner of higher priority, from which a runner serves instead."""
@@ -60,7 +60,7 @@ class Benchmark:
         """
         self._short = make_probe(model, limit, device, SHORT)
         self._longer = [make_probe(model, limit, device, lengths) for lengths in LONG]
-        self._long: Probe | None = None
+        self._long: Batch | None = None
         self._device = device
 
     @property
@@ -75,27 +75,27 @@ class Benchmark:
             self._long = self._longest(runner)
         return Figures(name, short_s, self._fastest(runner, self._long))
 
-    def _longest(self, runner: Runner) -> Probe:
+    def _longest(self, runner: Runner) -> Batch:
         """Take the first long probe that keeps the runner busy long enough, or the longest."""
         for probe in self._longer:
             if fastest(partial(self._pass, runner, probe), least_passes=1, least_s=0) >= LONG_S:
                 return probe
         return self._longer[-1]
 
-    def _fastest(self, runner: Runner, probe: Probe) -> float:
+    def _fastest(self, runner: Runner, probe: Batch) -> float:
         return fastest(partial(self._pass, runner, probe))
 
-    def _pass(self, runner: Runner, probe: Probe) -> float | None:
+    def _pass(self, runner: Runner, probe: Batch) -> float | None:
         """Run one pass to its end; on CUDA return its seconds on its stream: other streams are not waited for."""
         if self._device.type == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             stream = torch.cuda.current_stream(self._device)
             begin.record(stream)
-            probe.run(runner)
+            runner.forward(probe)
             end.record(stream)
             end.synchronize()
             return float(begin.elapsed_time(end)) / 1000
-        probe.run(runner)
+        runner.forward(probe)
         if self._device.type == "mps":
             torch.mps.synchronize()
         return None

@@ -21,7 +21,7 @@ from sie_pytorch.forward.loop.entry import EncoderEntry
 from sie_pytorch.forward.loop.linear import require_prepacking, row_count
 from sie_pytorch.forward.loop.stack import LayerStack
 from sie_pytorch.forward.lora.low_rank import joined_part
-from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
+from sie_pytorch.forward.protocol import Batch, LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 from sie_pytorch.forward.sharing import shares
 
 LAYERS = DEBERTA.layers
@@ -68,31 +68,23 @@ class PackedDeberta:
         own = {id(table) for layer in self._layers for table in (layer.tables.keys, layer.tables.queries)}
         return sum(each.nbytes for tables in made for each in (tables.keys, tables.queries) if id(each) not in own)
 
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        low_rank: LowRank | None = None,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`.
 
         Raises:
             RunnerUnfitError: Some tokens are no keys: DeBERTa's class does not support such tokens.
         """
-        if key_lengths is not None:
+        if batch.key_lengths is not None:
             raise RunnerUnfitError("it does not run tokens that nothing attends to")
-        states, _ = self._entry(ids, positions, segment_ids, low_rank)
-        parts = _split(cu_seqlens, self._threads)
+        states, _ = self._entry(batch)
+        parts = _split(batch.cu_seqlens, self._threads)
         found = [states[part.tokens] for part in parts]
         point = preemption_point()
         every = range(len(self._layers))
         for layers in [every] if point is None else [range(number, number + 1) for number in every]:
             if layers.start and point is not None:
                 point()
-            run = partial(self._run, layers, low_rank)
+            run = partial(self._run, layers, batch.low_rank)
             if len(parts) == 1:
                 found = [run(parts[0], found[0])]
             else:

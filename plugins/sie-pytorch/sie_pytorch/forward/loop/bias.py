@@ -17,15 +17,17 @@ class RelativeBias:
             table: `[buckets, heads]`: the first half is of keys before the query, the other of those after it.
             farthest: Distance from which all share the last bucket.
         """
-        self._farthest = farthest
+        self.farthest = farthest
+        """Distance from which all have the same bias."""
         distances = torch.arange(-farthest, farthest + 1, device=table.device)
-        self._by_distance = table.detach()[buckets_of(distances, len(table), farthest)].T.contiguous()
+        self.by_distance = table.detach()[buckets_of(distances, len(table), farthest)].T.contiguous()
+        """`[heads, 2 * farthest + 1]`, by the place of the key minus that of the query."""
 
     def within(self, length: int, dtype: torch.dtype) -> torch.Tensor:
         """Return the biases within a sequence: `[heads, queries, keys]`, both `length`."""
-        places = torch.arange(length, device=self._by_distance.device)
-        distances = (places - places[:, None]).clamp(-self._farthest, self._farthest)
-        return self._by_distance[:, distances + self._farthest].to(dtype)
+        places = torch.arange(length, device=self.by_distance.device)
+        distances = (places - places[:, None]).clamp(-self.farthest, self.farthest)
+        return self.by_distance[:, distances + self.farthest].to(dtype)
 
 
 def buckets_of(distances: torch.Tensor, buckets: int, farthest: int) -> torch.Tensor:

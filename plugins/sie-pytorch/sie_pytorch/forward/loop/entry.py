@@ -16,7 +16,7 @@ from sie_text.architectures import Layers
 
 from sie_pytorch.forward.checkpoint.positions import position_rule
 from sie_pytorch.forward.lora.low_rank import applied, low_rank_part
-from sie_pytorch.forward.protocol import LowRank
+from sie_pytorch.forward.protocol import Batch, LowRank
 
 Angles = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines of every token's rotary angles, each `[total_tokens, turned]`; the halves are equal."""
@@ -101,18 +101,12 @@ class EncoderEntry:
             tables[named.words], types, tables[named.positions], weight=weight, bias=bias, epsilon=norm.eps
         )
 
-    def __call__(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        low_rank: LowRank | None = None,
-    ) -> tuple[torch.Tensor, list[Angles]]:
-        """Embed `[total_tokens]` ids: `[total_tokens, hidden]`, with the angles of each kind of layer."""
-        position_ids = self.position_ids(ids, positions)[None]
-        segments = None if segment_ids is None else segment_ids[None]
-        offered = {"input": ids[None], "input_ids": ids[None], "position_ids": position_ids, "token_type_ids": segments}
-        given = {} if low_rank is None else low_rank.factors
+    def __call__(self, batch: Batch) -> tuple[torch.Tensor, list[Angles]]:
+        """Embed the tokens of a batch: `[total_tokens, hidden]`, with the angles of each kind of layer."""
+        ids, types = batch.ids[None], None if batch.types is None else batch.types[None]
+        position_ids = self.position_ids(batch.ids, batch.positions)[None]
+        offered = {"input": ids, "input_ids": ids, "position_ids": position_ids, "token_type_ids": types}
+        given = {} if batch.low_rank is None else batch.low_rank.factors
         inner = given.get(self._inner_name)
         with applied(self.embeddings, None if inner is None else LowRank({INNER_PROJECT: inner})):
             states = self.embeddings(**{name: value for name, value in offered.items() if name in self._accepted})

@@ -20,7 +20,7 @@ from sie_pytorch.forward.loop.linear import require_prepacking
 from sie_pytorch.forward.loop.parts import PrepackedParts
 from sie_pytorch.forward.loop.stack import LayerStack
 from sie_pytorch.forward.lora.low_rank import joined_part
-from sie_pytorch.forward.protocol import LowRank, RunnerContext, RunnerUnfitError, weight_bytes
+from sie_pytorch.forward.protocol import Batch, LowRank, RunnerContext, RunnerUnfitError, weight_bytes
 from sie_pytorch.forward.transfers import Transfers
 
 
@@ -56,31 +56,15 @@ class LayerLoop:
         # Taken, a weight is as large as before.
         self.memory_bytes = weight_bytes(self._entry.embeddings) + weights * context.dtype.itemsize
 
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        low_rank: LowRank | None = None,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
-        layout = self._parts.lay_out(cu_seqlens, key_lengths)
-        return self._run(ids, positions, segment_ids, layout, low_rank, preemption_point())
+        layout = self._parts.lay_out(batch.cu_seqlens, batch.key_lengths)
+        return self._run(batch, layout, preemption_point())
 
-    def _run(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        layout: Any,
-        low_rank: LowRank | None = None,
-        point: Callable[[], None] | None = None,
-    ) -> torch.Tensor:
+    def _run(self, batch: Batch, layout: Any, point: Callable[[], None] | None = None) -> torch.Tensor:
         """Embed the tokens and run every layer; `point` is called between layers."""
-        total, parts, stack = len(ids), self._parts, self._stack
-        states, angles = self._embed(ids, positions, segment_ids, low_rank)
+        total, parts, stack = len(batch.ids), self._parts, self._stack
+        states, angles = self._embed(batch)
         beyond = parts.row_count(total) - total
         states = F.pad(states, (0, 0, 0, beyond)) if beyond else states
         inputs = states if self._first_norm is None else self._first_norm(states)
@@ -90,21 +74,15 @@ class LayerLoop:
         for number, layer in enumerate(self._layers):
             if number and point is not None:
                 point()
-            if low_rank is not None:
-                lora = self._lora_delta(low_rank, number)
+            if batch.low_rank is not None:
+                lora = self._lora_delta(batch.low_rank, number)
             rotation = rotations[self._angles_of[number]] if rotations else None
             states, inputs = layer(states, inputs, total, layout, rotation, windows[number], lora)
         return inputs[:total] if beyond else inputs
 
-    def _embed(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        low_rank: LowRank | None,
-    ) -> tuple[torch.Tensor, list[Angles]]:
+    def _embed(self, batch: Batch) -> tuple[torch.Tensor, list[Angles]]:
         """Compute the input of the first layer, and the rotary angles."""
-        return self._entry(ids, positions, segment_ids, low_rank)
+        return self._entry(batch)
 
     def _lora_delta(self, low_rank: LowRank, number: int) -> LoraDelta:
         """Return the LoRA delta of a layer."""

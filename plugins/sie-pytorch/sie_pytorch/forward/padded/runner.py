@@ -11,7 +11,7 @@ from sie_pytorch.forward.checkpoint.reading import forward_arguments
 from sie_pytorch.forward.layout import seen_tokens
 from sie_pytorch.forward.lora.low_rank import DrivenModel, applied
 from sie_pytorch.forward.padded.batches import PaddedBatch, PaddedBatches
-from sie_pytorch.forward.protocol import LowRank, RunnerContext
+from sie_pytorch.forward.protocol import Batch, RunnerContext
 from sie_pytorch.forward.transfers import Transfers
 
 
@@ -38,40 +38,29 @@ class PaddedRunner(DrivenModel):
         if context.model.config._attn_implementation != attention:
             context.model.set_attn_implementation(attention)
 
-    def forward(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        segment_ids: torch.Tensor | None,
-        cu_seqlens: torch.Tensor,
-        *,
-        low_rank: LowRank | None = None,
-        key_lengths: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Compute the last hidden states; see `LoraRunner.forward`. The model numbers positions itself."""
-        padded = PaddedBatches.of(cu_seqlens, self._transfers, exact=self._exact)
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Compute the last hidden states; see `Runner.forward`. The model numbers positions itself."""
+        padded = PaddedBatches.of(batch.cu_seqlens, self._transfers, exact=self._exact)
         seen = None
-        if key_lengths is not None:
-            (seen,) = self._transfers.upload([seen_tokens(cu_seqlens, key_lengths).numpy()])
+        if batch.key_lengths is not None:
+            (seen,) = self._transfers.upload([seen_tokens(batch.cu_seqlens, batch.key_lengths).numpy()])
         point = preemption_point()
         states: list[torch.Tensor] = []
-        for batch in padded.batches:
+        for part in padded.batches:
             if states and point is not None:
                 point()  # the model has no factors here, so another run of it may come in between
-            with applied(self._model, low_rank):
-                states.append(self._run(batch, ids, segment_ids, seen))
+            with applied(self._model, batch.low_rank):
+                states.append(self._run(part, batch, seen))
         return padded.flatten(states)
 
-    def _run(
-        self, batch: PaddedBatch, ids: torch.Tensor, segment_ids: torch.Tensor | None, seen: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Run one padded batch; of its tokens those are keys that are `seen`, bool `[total_tokens]`; None means all."""
-        arguments: dict[str, Any] = {"input_ids": batch.pad(ids, self._pad_token)}
+    def _run(self, part: PaddedBatch, batch: Batch, seen: torch.Tensor | None) -> torch.Tensor:
+        """Run one part, padded; of its tokens those are keys that are `seen`, bool `[total_tokens]`; None means all."""
+        arguments: dict[str, Any] = {"input_ids": part.pad(batch.ids, self._pad_token)}
         if seen is not None:
-            arguments["attention_mask"] = batch.pad(seen, False).long()
+            arguments["attention_mask"] = part.pad(seen, False).long()
         elif "attention_mask" in self._arguments:
-            arguments["attention_mask"] = batch.real.long()
-        if segment_ids is not None and "token_type_ids" in self._arguments:
-            arguments["token_type_ids"] = batch.pad(segment_ids, 0)
+            arguments["attention_mask"] = part.real.long()
+        if batch.types is not None and "token_type_ids" in self._arguments:
+            arguments["token_type_ids"] = part.pad(batch.types, 0)
         states: torch.Tensor = self._model(**arguments).last_hidden_state
         return states

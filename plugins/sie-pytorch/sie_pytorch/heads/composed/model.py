@@ -12,6 +12,7 @@ from sie_text.sequences import PackedBatch
 
 from sie_core.contracts import ItemOutput, Lora, Unit, device_errors
 from sie_pytorch.forward.lora.files import load_lora
+from sie_pytorch.forward.protocol import Batch
 from sie_pytorch.forward.transfers import HostCopy, Transfers
 
 if TYPE_CHECKING:
@@ -65,9 +66,15 @@ class PackedModel(HeadAdapter):
             inputs = [batch.ids, batch.positions, *([batch.types] if self._gives_types else [])]
             ids, places, *types = upload(inputs)
             layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.choices]
-            low_rank = None if choice.lora is None else choice.lora.payload
-            bounds = torch.from_numpy(batch.cu_seqlens)
-            states = self._runner.forward(ids, places, types[0] if types else None, bounds, low_rank, seen)
+            given = Batch(
+                ids,
+                places,
+                torch.from_numpy(batch.cu_seqlens),
+                types=types[0] if types else None,
+                key_lengths=seen,
+                low_rank=None if choice.lora is None else choice.lora.payload,
+            )
+            states = self._runner.forward(given)
             return [
                 (layout, [download(tensor) for tensor in self._heads[output].compute(states, layout, chosen)])
                 for (output, chosen), layout in zip(choice.choices, layouts, strict=True)

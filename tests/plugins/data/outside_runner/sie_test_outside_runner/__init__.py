@@ -7,7 +7,7 @@ from sie_pytorch.forward import INTERFACE
 from sie_core.contracts import RunnerSpec
 from sie_core.hookspecs import hookimpl
 
-INTERFACES = ("sie.runner/2",)
+INTERFACES = ("sie.runner/3",)
 
 
 @hookimpl

@@ -35,14 +35,14 @@ class OnnxRunner:
         self._session = _session(_exported(model), context.threads)
         self._inputs = {each.name for each in self._session.get_inputs()}
 
-    def forward(self, ids, positions, segment_ids, cu_seqlens, *, key_lengths=None):
-        padded = PaddedBatches.of(cu_seqlens, self._transfers)
-        seen = None if key_lengths is None else seen_tokens(cu_seqlens, key_lengths)
-        types = torch.zeros_like(ids) if segment_ids is None else segment_ids
+    def forward(self, batch):
+        padded = PaddedBatches.of(batch.cu_seqlens, self._transfers)
+        seen = None if batch.key_lengths is None else seen_tokens(batch.cu_seqlens, batch.key_lengths)
+        types = torch.zeros_like(batch.ids) if batch.types is None else batch.types
         states = []
-        for batch in padded.batches:
-            mask = batch.real if seen is None else batch.pad(seen, False)
-            given = {"ids": batch.pad(ids, self._padding), "mask": mask.long(), "types": batch.pad(types, 0)}
+        for part in padded.batches:
+            mask = part.real if seen is None else part.pad(seen, False)
+            given = {"ids": part.pad(batch.ids, self._padding), "mask": mask.long(), "types": part.pad(types, 0)}
             taken = {name: value.numpy() for name, value in given.items() if name in self._inputs}
             (found,) = self._session.run(None, taken)
             states.append(torch.from_numpy(np.ascontiguousarray(found)))

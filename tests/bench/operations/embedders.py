@@ -1,4 +1,4 @@
-"""Embedders made of decoders, in the shapes of Qwen3-Embedding-0.6B and EmbeddingGemma-300M, with random weights.
+"""Embedders in the shapes of Qwen3-Embedding-0.6B, EmbeddingGemma-300M and all-mpnet-base-v2, with random weights.
 
 The vocabulary is MiniLM's: the real ones would only lengthen the table that tokens are looked up in.
 """
@@ -17,6 +17,7 @@ GEMMA = {
     "hidden_size": 768, "num_hidden_layers": 24, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 256,
     "intermediate_size": 1152, "max_position_embeddings": 2048, "query_pre_attn_scalar": 256, "sliding_window": 512,
 }  # fmt: skip
+MPNET = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 PROJECTED = 4
 """EmbeddingGemma projects its mean to so many times its width, and back."""
 TINY = {
@@ -43,6 +44,13 @@ def write_gemma(folder: Path, tokenizer: Any, *, tiny: bool) -> None:
     fields = _fields(GEMMA, tokenizer, tiny=tiny)
     model = Gemma3TextModel(Gemma3TextConfig(**fields, use_bidirectional_attention=True))
     _save(folder, model, tokenizer, "mean", PROJECTED)
+
+
+def write_mpnet(folder: Path, tokenizer: Any, *, tiny: bool) -> None:
+    """Write all-mpnet-base-v2's layers, whose attention has a bias for each distance; the mean is the vector."""
+    from transformers import MPNetConfig, MPNetModel
+
+    _save(folder, MPNetModel(MPNetConfig(**_fields(MPNET, tokenizer, tiny=tiny))), tokenizer, "mean")
 
 
 def _fields(full: dict[str, Any], tokenizer: Any, *, tiny: bool) -> dict[str, Any]:
