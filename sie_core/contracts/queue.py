@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 QueueFailure = Literal["UNAVAILABLE", "FULL", "TOO_LARGE", "CONFLICT", "NOT_FOUND", "DENIED", "CONFIG"]
 """Why a transport call failed:
@@ -333,14 +333,8 @@ class QueueTransport(Protocol):
         """Remove a message, delivered or not; False if it is not there any more."""
         ...
 
-    async def holds_work(self, queue: str, sequence: int, consumer: str | None = None) -> bool:
-        """Whether a message is still there: waiting, or delivered and not acknowledged.
-
-        Args:
-            queue: Its name.
-            sequence: The message's.
-            consumer: Whose work it is: what that was not given yet need not be read to be known of.
-        """
+    async def holds_work(self, queue: str, sequence: int) -> bool:
+        """Whether a message is still there: waiting, or delivered and not acknowledged."""
         ...
 
     async def backlog(self, queue: str, subject: str = ">") -> Mapping[str, int]:
@@ -385,6 +379,15 @@ class QueueTransport(Protocol):
         Raises:
             QueueError: `NOT_FOUND`: it does not exist, and `make` is false.
         """
+        ...
+
+
+@runtime_checkable
+class ConsumerLookup(Protocol):
+    """A `QueueTransport` that knows of messages by their consumer, without reading them."""
+
+    async def waits_for(self, queue: str, sequence: int, consumer: str) -> bool:
+        """Whether a message is there and was not given to its consumer yet; False where that is not known."""
         ...
 
 

@@ -24,13 +24,17 @@ async def test_a_look_that_fails_as_nobody_foresaw_is_not_the_last() -> None:
     flight = SimpleNamespace(reply="r", packed=packed, on_the_way=lambda: [part], try_again=again.set_result)
     looks: list[str | None] = []
 
-    async def holds_work(queue: str, sequence: int, consumer: str | None) -> bool:
-        looks.append(consumer)
+    async def holds_work(queue: str, sequence: int) -> bool:
+        looks.append(None)
         if len(looks) == 1:
             raise ValueError("an answer that is no JSON")
         return False
 
-    transport = cast("QueueTransport", SimpleNamespace(holds_work=holds_work))
+    async def waits_for(queue: str, sequence: int, consumer: str) -> bool:
+        looks.append(consumer)
+        return False
+
+    transport = cast("QueueTransport", SimpleNamespace(holds_work=holds_work, waits_for=waits_for))
     look_ups = LookUps(cast("Any", {"r": flight}), lambda: transport, cast("Any", None))
     look_ups.soon()
     running = asyncio.create_task(look_ups.run())
@@ -38,7 +42,7 @@ async def test_a_look_that_fails_as_nobody_foresaw_is_not_the_last() -> None:
         assert await again is part
     running.cancel()
     named = consumer_name("sie.work._default.x")
-    assert looks == [None, named, None], "after a reconnection, and to be sure, the message itself is looked for"
+    assert looks == [None, named, None, None], "after a reconnection, and to be sure, the message itself is looked for"
 
 
 async def test_what_was_told_is_told_again_after_a_while_and_remembered_no_longer(

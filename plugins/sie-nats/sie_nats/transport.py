@@ -196,10 +196,8 @@ class JetStreamTransport(QueueTransport):
             raise
         return bool(answer.get("success"))
 
-    async def holds_work(self, queue: str, sequence: int, consumer: str | None = None) -> bool:
+    async def holds_work(self, queue: str, sequence: int) -> bool:
         """Whether a message is still stored."""
-        if consumer is not None and await self._waits(queue, sequence, consumer):
-            return True
         try:
             await self._connection.ask(f"STREAM.MSG.GET.{queue}", {"seq": sequence})
         except QueueError as error:
@@ -210,7 +208,7 @@ class JetStreamTransport(QueueTransport):
             return False
         return True
 
-    async def _waits(self, queue: str, sequence: int, consumer: str) -> bool:
+    async def waits_for(self, queue: str, sequence: int, consumer: str) -> bool:
         """Whether something waits for a consumer, and a message is beyond what that was given: one answer for all."""
         now = time.monotonic()
         if (queue, consumer) not in self._given or now - self._given[queue, consumer][0] >= GIVEN_S:

@@ -339,7 +339,7 @@ class InProcessTransport(QueueTransport):
         self._there()
         return self._broker.remove(self._broker.queue(queue), sequence)
 
-    async def holds_work(self, queue: str, sequence: int, consumer: str | None = None) -> bool:
+    async def holds_work(self, queue: str, sequence: int) -> bool:
         """Whether a message is still stored."""
         self._there()
         return sequence in self._broker.queue(queue).held

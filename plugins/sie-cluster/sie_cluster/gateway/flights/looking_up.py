@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from sie_cluster.gateway.flights.flight import Flight, Part
 from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import consumer_name, work_queue
-from sie_core.contracts import QueueError, QueueTransport
+from sie_core.contracts import ConsumerLookup, QueueError, QueueTransport
 
 LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25
 """Slices unanswered for two seconds are looked up; those found gone twice, a quarter of a second apart, are sent
@@ -67,9 +67,8 @@ class LookUps:
         """Look one up: by its message alone where it may be gone, or its consumer may have been lost with a broker."""
         part.looked_at = time.monotonic()
         pool, subject = flight.packed.to.pool, flight.packed.to.subject
-        consumer = None if by_message else consumer_name(subject)
         try:
-            if await self._transport().holds_work(work_queue(pool).name, sequence, consumer):
+            if await self._is_there(work_queue(pool).name, sequence, None if by_message else consumer_name(subject)):
                 part.missed_at = None
                 await self._waits(pool, subject)
                 return
@@ -83,3 +82,13 @@ class LookUps:
         elif now - part.missed_at >= GONE_S:
             log.warning("the result of %s was lost; it is sent again", part.head.id)
             flight.try_again(part)
+
+    async def _is_there(self, queue: str, sequence: int, consumer: str | None) -> bool:
+        transport = self._transport()
+        if (
+            consumer is not None
+            and isinstance(transport, ConsumerLookup)
+            and await transport.waits_for(queue, sequence, consumer)
+        ):
+            return True
+        return await transport.holds_work(queue, sequence)

@@ -208,7 +208,7 @@ class ShelfTransport:
         self._there()
         return self._broker.shelf(queue).entries.pop(sequence, None) is not None
 
-    async def holds_work(self, queue, sequence, consumer=None):
+    async def holds_work(self, queue, sequence):
         self._there()
         return sequence in self._broker.shelf(queue).entries
 
