@@ -34,6 +34,10 @@ def sie_output_dtypes():
 """
 
 
+LIMIT_S = 10
+"""Seconds that a check may take here: the sound one takes none, on a busy machine."""
+
+
 def wheel(folder: Path) -> Path:
     """Write a wheel by hand: a module and its metadata."""
     file = folder / "sie_bad-0.1.0-py3-none-any.whl"
@@ -55,17 +59,16 @@ def test_a_sound_distribution_ends_with_zero() -> None:
 
 
 def test_a_check_that_hangs_or_ends_the_process_fails_and_the_next_ones_run(tmp_path: Path) -> None:
-    only = ("--only", "output-dtype/each-row-is-cast-alone", "--only", "output-dtype/numbers-can-be-sent")
-    done = check(wheel(tmp_path), "--limit", 3, "--json", *only)
+    only = ("--only", "output-dtype/each-row-is-cast-alone")
+    done = check(wheel(tmp_path), "--limit", LIMIT_S, "--json", *only)
     assert done.exit_code == 1, done.output
-    found = {(each["part"], each["id"]): each for each in json.loads(done.output)}
-    assert len(found) == 6
-    ends = found["output dtype ends", "output-dtype/each-row-is-cast-alone"]
+    found = {each["part"]: each for each in json.loads(done.output)}
+    assert len(found) == 3
+    ends, hangs = found["output dtype ends"], found["output dtype hangs"]
     assert ends["state"] == "failed"
     assert ends["cause"].startswith("it ended the process with exit code 3; stderr ends with:")
-    hangs = found["output dtype hangs", "output-dtype/numbers-can-be-sent"]
-    assert (hangs["state"], hangs["cause"]) == ("failed", "it did not end within 3 s")
-    assert found["output dtype fine", "output-dtype/numbers-can-be-sent"]["state"] == "passed"
+    assert (hangs["state"], hangs["cause"]) == ("failed", f"it did not end within {LIMIT_S} s")
+    assert found["output dtype fine"]["state"] == "passed"
 
 
 def test_what_cannot_be_checked_ends_with_two(tmp_path: Path) -> None:

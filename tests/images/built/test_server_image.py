@@ -46,8 +46,8 @@ import importlib, pkgutil, sys
 wrong = []
 for name in "sie_core sie_sdk sie_text sie_pytorch sie_cpu sie_objectstore sie_bundle sie_cluster sie_nats".split():
     for each in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
-        # For pytest, which servers have not; for builds; and libraries that torch loads by their path.
-        if not each.name.startswith(("sie_kit", "sie_bundle.images.inside", "sie_cpu.kernels_")):
+        # For builds, and libraries that torch loads by their path.
+        if not each.name.startswith(("sie_bundle.images.inside", "sie_cpu.kernels_")):
             try:
                 importlib.import_module(each.name)
             except Exception as error:

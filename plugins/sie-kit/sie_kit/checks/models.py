@@ -63,7 +63,7 @@ def what_it_states_is_well_formed(part: RunnerSpec | Reference) -> None:
         assert all(isinstance(each, str) for each in value), f"{name} holds other things than strings: {value!r}"
     if isinstance(part, RunnerSpec):
         assert isinstance(part.priority, int), f"priority is {part.priority!r}, no int"
-        assert INTERFACE.fullmatch(part.interface), f"interface is {part.interface!r}, not like 'sie.runner/2'"
+        assert INTERFACE.fullmatch(part.interface), f"interface is {part.interface!r}, not like 'sie.runner/3'"
         return
     assert part.families, "families is empty: no model would be compared"
     assert part.gives, f"gives is empty: name what it computes, of {', '.join(COMPARED)}"
