@@ -21,23 +21,23 @@ NONE = "–"
 def render(results: Results) -> str:
     """Write every table there is something for."""
     parts = [
-        _section("The bars", ("figure", "wanted", "found", ""),
+        section("The bars", ("figure", "wanted", "found", ""),
                  [(v.what, v.wanted, v.found, "✓" if v.holds else "✗") for v in verdicts(results)]),
-        _section("SIE over the others, by cell", _ratio_head(results), _ratios(results)),
-        _section("Every server, by cell", FIGURES_HEAD, _figures(results.grid)),
-        _section("Formats", FORMATS_HEAD, _formats(results.formats)),
-        _section("Start and memory", STARTS_HEAD, _starts(results)),
-        _section("The command line", ("command", "ms"), _commands(results)),
-        _section("In process", IN_PROCESS_HEAD, _in_process(results)),
-        _section("The runner against its ceilings", RUNNER_HEAD, _runner(results)),
-        _section("What the kernels are worth", kernels.HEAD, kernels.rows(results.kernels)),
-        _section("Operations", operations.HEAD, operations.rows(results.operations)),
-        _section("What a cluster adds", cluster.LATENCY_HEAD, cluster.latency(results.cluster)),
-        _section("CPU of a cluster's processes", cluster.CPU_HEAD, cluster.cpu(results.cluster)),
-        _section("CPU of a cluster's processes by part", cluster.PARTS_HEAD, cluster.parts(results.cluster)),
-        _section("Large answers of a cluster beside single texts", cluster.LARGE_HEAD, cluster.large(results.cluster)),
-        _section("Attacks", fairness.HEAD, fairness.rows(results.fairness)),
-        _section("Cost by size", ("texts in one client run", "tokens/s"), _scaling(results)),
+        section("SIE over the others, by cell", _ratio_head(results), _ratios(results)),
+        section("Every server, by cell", FIGURES_HEAD, _figures(results.grid)),
+        section("Formats", FORMATS_HEAD, _formats(results.formats)),
+        section("Start and memory", STARTS_HEAD, _starts(results)),
+        section("The command line", ("command", "ms"), _commands(results)),
+        section("In process", IN_PROCESS_HEAD, _in_process(results)),
+        section("The runner against its ceilings", RUNNER_HEAD, _runner(results)),
+        section("What the kernels are worth", kernels.HEAD, kernels.rows(results.kernels)),
+        section("Operations", operations.HEAD, operations.rows(results.operations)),
+        section("What a cluster adds", cluster.LATENCY_HEAD, cluster.latency(results.cluster)),
+        section("CPU of a cluster's processes", cluster.CPU_HEAD, cluster.cpu(results.cluster)),
+        section("CPU of a cluster's processes by part", cluster.PARTS_HEAD, cluster.parts(results.cluster)),
+        section("Large answers of a cluster beside single texts", cluster.LARGE_HEAD, cluster.large(results.cluster)),
+        section("Attacks", fairness.HEAD, fairness.rows(results.fairness)),
+        section("Cost by size", ("texts in one client run", "tokens/s"), _scaling(results)),
         _conditions(results),
     ]  # fmt: skip
     return "\n".join(part for part in parts if part)
@@ -47,7 +47,8 @@ def _commands(results: Results) -> Iterator[tuple[object, ...]]:
     return ((f"`{name}`", _number(ms)) for name, ms in results.commands.items())
 
 
-def _section(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def section(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table below its title; nothing without rows."""
     written = [" | ".join(str(cell) for cell in row) for row in rows]
     if not written:
         return ""

@@ -24,14 +24,15 @@ def ask(
 ) -> Any:
     """Run `python -m tests.bench.without_server.<module>` on a job and return its answer.
 
-    `variables` add to its environment.
+    A module of another folder is named with it; `variables` add to its environment.
 
     Raises:
         subprocess.CalledProcessError: It failed.
         subprocess.TimeoutExpired: It took longer than `LIMIT_S` seconds.
     """
+    place = module if "." in module else f"without_server.{module}"
     ran = subprocess.run(
-        [str(python), "-m", f"tests.bench.without_server.{module}"],
+        [str(python), "-m", f"tests.bench.{place}"],
         input=json.dumps(job), text=True, stdout=subprocess.PIPE,
         check=True, timeout=LIMIT_S, cwd=ROOT, env=environment(threads, **(variables or {})),
     )  # fmt: skip

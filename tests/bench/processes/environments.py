@@ -76,6 +76,10 @@ INFINITY = Environment(
     ),
 )
 """For infinity's torch and ONNX engines, and for a bare ONNX session, whose graph is exported here too."""
+RUNTIMES = Environment(
+    "runtimes", ("onnxruntime==1.32.0", "onnx==1.23.2", "openvino==2026.4.1", "transformers==4.57.6")
+)
+"""For forward passes by ONNX Runtime and OpenVINO, and to export the graph."""
 BETTERTRANSFORMER = Environment(
     "infinity-bettertransformer",
     (

@@ -36,8 +36,8 @@ def build_graph(weights: Path) -> Path:
     return GRAPH
 
 
-def export(weights: Path) -> None:
-    """Trace the model, fuse attention, GELU and layer norms, and write the graph; runs in infinity's environment."""
+def export(weights: Path, graph: Path = GRAPH) -> None:
+    """Trace the model, fuse attention, GELU and layer norms, and write the graph; runs in an environment with both."""
     import torch
     from onnxruntime.transformers import optimizer
     from transformers import AutoModel
@@ -56,7 +56,7 @@ def export(weights: Path) -> None:
 
     ids = torch.randint(1000, 2000, (2, 9))
     axes = {name: {0: "batch", 1: "tokens"} for name in (*NAMES, "last_hidden_state")}
-    traced = GRAPH.with_suffix(".traced.onnx")
+    traced = graph.with_suffix(".traced.onnx")
     torch.onnx.export(
         States(), (ids, torch.ones_like(ids), torch.zeros_like(ids)), str(traced), input_names=list(NAMES),
         output_names=["last_hidden_state"], dynamic_axes=axes, opset_version=OPSET, dynamo=False,
@@ -66,8 +66,8 @@ def export(weights: Path) -> None:
         str(traced), "bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
     )
     traced.unlink()
-    fused.save_model_to_file(str(GRAPH))
+    fused.save_model_to_file(str(graph))
 
 
 if __name__ == "__main__":
-    export(Path(sys.argv[1]))
+    export(*map(Path, sys.argv[1:]))
