@@ -96,7 +96,13 @@ class OnnxRuntime(Graph):
         if precision == "int8":
             quantised = graph.with_suffix(".int8.onnx")
             if not quantised.is_file():
-                quantize_dynamic(graph, quantised, weight_type=QuantType.QInt8, per_channel=True)
+                quantize_dynamic(
+                    graph,
+                    quantised,
+                    weight_type=QuantType.QInt8,
+                    per_channel=True,
+                    extra_options={"DefaultTensorType": 1},  # float: fused operators tell no types
+                )
             graph = quantised
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
