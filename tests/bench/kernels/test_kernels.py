@@ -1,16 +1,13 @@
 """The kernels' row: the switches reach the runner, and what did not serve is not shown."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.bench.kernels import beside
 from tests.bench.kernels.measuring import CASES, KERNELS, LOOP, MINILM, QWEN3, Case, Plan, _gathered, measure
 from tests.bench.kernels.table import HEAD, rows
 
 AVX2 = "float32 on AVX2 alone"
-PAGES = Path(__file__).parents[3] / "docs/performance"
 
 
 def test_a_case_that_another_runner_served_is_left_out_and_ratios_are_taken_turn_by_turn() -> None:
@@ -24,10 +21,6 @@ def test_a_case_that_another_runner_served_is_left_out_and_ratios_are_taken_turn
         [MINILM, AVX2, "float32", KERNELS, "400", "–"],
         [MINILM, AVX2, "float32", LOOP, "200", "2.00 (2.00–2.00)"],
     ]
-
-
-def test_the_page_of_cpus_is_written_from_its_figures() -> None:
-    assert beside.page(json.loads((PAGES / "cpu.json").read_text())) == (PAGES / "cpu.md").read_text()
 
 
 @pytest.mark.slow
