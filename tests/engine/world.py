@@ -126,6 +126,9 @@ class Queues:
 class World:
     """The engine's residency over models of given sizes; it is the loader too."""
 
+    bar = None
+    """Of the loader: there is no terminal."""
+
     def __init__(
         self,
         loop: VirtualTimeLoop,

@@ -44,7 +44,7 @@ async def show(
             done = max((place for place, stage in enumerate(STAGES, start=1) if stage in ended), default=0)
             stage = STAGES[min(done, len(STAGES) - 1)].removeprefix("load.")
             if bar is None:
-                log.info("%s is being loaded for %.0f s: %s", model, seconds, stage)
+                log.info("%s has been loading for %.0f s: %s", model, seconds, stage)
                 pause_s *= 2
             else:
                 filled = f"{'#' * PART * done:<{PART * len(STAGES)}}"

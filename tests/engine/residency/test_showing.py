@@ -30,7 +30,7 @@ async def test_the_log_has_lines_in_growing_pauses(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO):
         await shown(None)
     assert [record.getMessage() for record in caplog.records] == [
-        f"org/m is being loaded for {seconds} s: {stage}"
+        f"org/m has been loading for {seconds} s: {stage}"
         for seconds, stage in ((2, "import"), (6, "tokenizer"), (14, "warm"))
     ]
 
