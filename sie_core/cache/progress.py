@@ -1,10 +1,11 @@
-"""The progress of fetching a model's weights, and whether it has stalled."""
+"""The progress of fetching a model's weights, whether it has stalled, and that of a load."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import TextIO
 
 log = logging.getLogger(__name__)
@@ -15,6 +16,14 @@ DRAWN_EVERY_S = 0.1
 """The least time between two drawings of a bar."""
 BAR_WIDTH = 30
 """Characters of a bar."""
+LOAD_FIRST_S = 2.0
+"""Seconds of a load until it is shown; the pauses between lines in the log double from there on."""
+LOAD_REDRAWN_S = 0.5
+"""Seconds between two drawings of a load's bar."""
+STAGES = ("import", "load.tokenizer", "load.weights", "load.warm")
+"""Stages of a load in their order; a family may leave some out."""
+STAGE_WIDTH = 8
+"""Characters of a load's bar for each stage."""
 
 
 class DownloadProgress:
@@ -86,3 +95,38 @@ class ShownProgress:
         if self._bar is not None and self._drawn:
             print(file=self._bar, flush=True)
             self._drawn = False
+
+
+async def show_load(
+    model: str,
+    ended: Container[str],
+    bar: TextIO | None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Show a load that takes long, until the call is cancelled: as a bar on a terminal, otherwise as lines in the log.
+
+    Args:
+        model: The model's id.
+        ended: The stages that are over; the load adds to them.
+        bar: The terminal; None for lines in the log.
+        clock: Monotonic seconds.
+        sleep: Waits for seconds.
+    """
+    started, pause_s, drawn = clock(), LOAD_FIRST_S, False
+    try:
+        while True:
+            await sleep(pause_s)
+            seconds = clock() - started
+            done = max((place for place, stage in enumerate(STAGES, start=1) if stage in ended), default=0)
+            stage = STAGES[min(done, len(STAGES) - 1)].removeprefix("load.")
+            if bar is None:
+                log.info("%s has been loading for %.0f s: %s", model, seconds, stage)
+                pause_s *= 2
+            else:
+                filled = f"{'#' * STAGE_WIDTH * done:<{STAGE_WIDTH * len(STAGES)}}"
+                print(f"\r{model} [{filled}] {stage}, {seconds:.0f} s ", end="", file=bar, flush=True)
+                drawn, pause_s = True, LOAD_REDRAWN_S
+    finally:
+        if drawn:
+            print(file=bar, flush=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 
+from sie_core.cache.progress import show_load
 from sie_core.catalog.fetching import FetchedModel
 from sie_core.concurrency.leases import Lease
 from sie_core.concurrency.threads import on_thread
@@ -32,7 +33,6 @@ from sie_core.engine.models.record import (
 from sie_core.engine.requests.errors import unavailable
 from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.residency import Residency
-from sie_core.engine.residency.showing import show
 from sie_core.engine.residency.unloader import Queues, Unloader
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory.estimates import Estimates
@@ -206,7 +206,7 @@ class Lifecycle:
                 record.stages_s["room"] = self.clock() - asked
                 record.move(State.LOADING)
             report = record.stages_s.__setitem__
-            shown = asyncio.create_task(show(model, record.stages_s, self.loader.bar, self.clock))
+            shown = asyncio.create_task(show_load(model, record.stages_s, self.loader.bar, self.clock))
             try:
                 made = await on_thread(f"sie-load-{model}", lambda: self.loader.load(fetched, report), _discard)
             finally:

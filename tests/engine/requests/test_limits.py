@@ -129,11 +129,6 @@ async def test_closing_answers_a_request_that_waits_for_a_load(engines):
     assert await code_of(task) == "QUEUE_UNAVAILABLE"
 
 
-async def test_an_engine_that_was_not_started_takes_no_requests(engines):
-    model = engines.model("plain")
-    assert await code_of(engines.make().infer(request(model, "text"))) == "QUEUE_UNAVAILABLE"
-
-
 async def test_a_queued_unit_past_its_deadline_never_runs_even_while_the_event_loop_is_stuck(engines):
     engine, model, first, hold = await blocked(engines)
     deadline = time.monotonic() + 0.1
