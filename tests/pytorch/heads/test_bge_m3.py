@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from sie_pytorch.forward import BuiltRunner
+from sie_pytorch.forward import Batch, BuiltRunner
 from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.multivector import MultivectorHead
 from sie_text.claims import claim_encoder, preview_encoder
@@ -53,9 +53,9 @@ def test_three_outputs_cost_one_forward_pass_and_equal_three_calls(
     passes: list[int] = []
     right = BuiltRunner.forward
 
-    def counted(runner: Any, ids: torch.Tensor, *arguments: Any) -> torch.Tensor:
-        passes.append(len(ids))
-        return right(runner, ids, *arguments)
+    def counted(runner: Any, batch: Batch) -> torch.Tensor:
+        passes.append(len(batch.ids))
+        return right(runner, batch)
 
     monkeypatch.setattr(BuiltRunner, "forward", counted)
     together = ask(encoder, TEXTS, output_types=ALL)

@@ -34,8 +34,8 @@ def not_scaled(step: Any, vectors: Any) -> Any:
     return vectors
 
 
-def filling_attended(runner: Any, *arguments: Any) -> Any:
-    return right_pass(runner, *arguments[:5])
+def filling_attended(runner: Any, batch: Any) -> Any:
+    return right_pass(runner, replace(batch, key_lengths=None))
 
 
 def not_filled_up(self: Any, *arguments: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import transformers as tf
+from sie_pytorch.forward import Batch
 from sie_pytorch.forward.choice.timing import ADVANTAGE, MOST_S, Benchmark, Figures, described, fastest, winner
 
 from tests.pytorch.models import ENCODER
@@ -84,8 +85,8 @@ class Counting:
     def __init__(self) -> None:
         self.tokens: list[int] = []
 
-    def forward(self, ids: torch.Tensor, *arguments: object) -> None:
-        self.tokens.append(len(ids))
+    def forward(self, batch: Batch) -> None:
+        self.tokens.append(len(batch.ids))
 
 
 def test_a_fast_runner_is_timed_on_a_longer_batch_which_those_after_it_run_too() -> None:
