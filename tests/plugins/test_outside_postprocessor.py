@@ -66,4 +66,4 @@ def test_the_kit_finds_it_conforming(install, tmp_path):
     variables = environment(install("outside_postprocessor"), SIE_PLUGINS_BLOCKED=BUILT_IN)
     done = run(command, tmp_path, variables)
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "8 passed" in done.stdout
