@@ -124,9 +124,11 @@ def test_sparse_and_token_vectors(checkpoint: Checkpoint, tmp_path: Path) -> Non
     mine, theirs = both(encoders.context(tmp_path / "three"))
     half = ours.load(encoders.context(tmp_path / "three", precision="bfloat16"))
     for output in ("dense", "sparse", "multivector"):
-        expected = rows(theirs, output)
+        expected, found = rows(theirs, output), rows(half, output)
         close(rows(mine, output), expected)
-        assert least_cosine(rows(half, output), expected) >= LEAST_COSINE
+        if output == "sparse":  # of random weights, a text may have one that is hardly more than none
+            expected, found = expected.reshape(1, -1), found.reshape(1, -1)
+        assert least_cosine(found, expected) >= LEAST_COSINE
 
 
 @pytest.mark.parametrize("name", ["bert", "deberta-v2", "modernbert", "qwen3"])
