@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,16 @@ def states_of(folder: Path) -> NDArray[np.float32]:
 def test_states_beyond_every_bucket_are_those_of_transformers(name: str, saved: Callable) -> None:
     folder, model = saved(name)
     expected = padded_states(model, packed_batch(FAR)).numpy()
+    assert np.abs(states_of(folder) - expected).max() <= TOLERANCE * expected.std()
+
+
+def test_mpnet_s_positions_begin_at_two_whatever_token_its_config_calls_padding(
+    saved: Callable, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(saved("mpnet")[0], tmp_path / "mpnet")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": 0}))
+    expected = padded_states(tf.MPNetModel.from_pretrained(folder), packed_batch(FAR)).numpy()
     assert np.abs(states_of(folder) - expected).max() <= TOLERANCE * expected.std()
 
 

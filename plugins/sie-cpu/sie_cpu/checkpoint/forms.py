@@ -33,6 +33,8 @@ class Form:
     """Whether embeddings are multiplied by the root of their size (Gemma)."""
     after_padding: bool = False
     """Whether positions are counted from the one after the padding token's id (RoBERTa)."""
+    padding: int | None = None
+    """The padding token's id of these positions; None: the config's `pad_token_id`."""
     biased: bool = False
     """Whether every linear layer has a bias."""
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -188,7 +190,7 @@ FORMS: Mapping[str, Form] = {
             "sliding_attention": (("local_rope_theta",), 10_000.0),
         },
     ),
-    "mpnet": replace(ROBERTA, types=None, defaults={**ROBERTA.defaults, "type_vocab_size": 0}),
+    "mpnet": replace(ROBERTA, types=None, padding=1, defaults={**ROBERTA.defaults, "type_vocab_size": 0}),
     "mt5": replace(T5, defaults={**T5.defaults, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}),
     "nomic_bert": replace(
         _ROTARY,

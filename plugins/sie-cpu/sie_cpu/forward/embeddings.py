@@ -51,7 +51,7 @@ class TokenEntry:
             raise NotUnderstoodError(f"its embeddings have {narrow} elements, and its states {settings.hidden}")
         size = settings.hidden if form.widened_first else narrow
         self.norm = None if form.norm is None else model.norm(form.norm, size, rms=False)
-        padding = config.get("pad_token_id")
+        padding = config.get("pad_token_id") if form.padding is None else form.padding
         self._padding = padding if form.after_padding and isinstance(padding, int) else None
         self.factor = np.float32(settings.hidden**0.5) if form.scaled else None
         self._embeddings, self._kept = self._described()

@@ -26,7 +26,10 @@ class Unchecked(click.ClickException):
     "--into", type=click.Path(path_type=Path), default=Path(), help="The folder to make it in; default: here."
 )
 def new(name: str, kind: str, into: Path) -> None:
-    """Write a plugin NAME that works before it is edited: the distribution `sie-NAME`, in a folder of that name."""
+    """Write a new plugin that works before it is edited.
+
+    It is the distribution `sie-NAME`, in a folder of that name.
+    """
     try:
         folder = make(name, kind, into)
     except CannotMake as error:
@@ -59,7 +62,9 @@ def check(
     limit_s: float,
     in_json: bool,
 ) -> None:
-    """Run the author's kit on an installed distribution, a wheel, or a folder, whose wheel is built first.
+    """Run the author's kit on a distribution, a wheel or a folder.
+
+    A distribution is an installed one; the wheel of a folder is built first.
 
     The checks run in a process of their own, which a plugin may hang or end. Exits with 0 if none failed, with 1 if one
     did, and with 2 if nothing could be checked.
