@@ -99,7 +99,8 @@ class DeviceQueue:
         """Remove what is queued of a settled request, and abandon the runs whose requests all are."""
         dropped = 0
         with self._lock, self._guarded():
-            runs = [run for run in self._on_device.unfinished if run.model is flight.model]
+            unfinished = tuple(self._on_device.unfinished)  # runs end without the lock
+            runs = [run for run in unfinished if any(unit.request is flight for unit in run.units)]
             dropped = self._scheduler.cancel(flight)
         flight.model.metrics.dropped(flight.error, dropped)
         for run in runs:
