@@ -92,5 +92,6 @@ def test_weights_in_another_form_are_made_one_by_one_and_alone_are_kept(
 def test_weights_in_the_form_of_the_files_are_the_files(loads: dict[Case, dict[str, Any]], case: Case) -> None:
     load = loads[case]
     assert load["runner"] == case[2]
-    assert load["peak"] <= load["said"] / 4 + 2 * TENSOR, load
+    # A copy of the weights would be all that is said.
+    assert load["peak"] <= load["said"] / 2 + 2 * TENSOR, load
     assert load["files"] >= load["said"] / 2, load
