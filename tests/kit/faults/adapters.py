@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import sys
 import threading
 import time
@@ -406,7 +407,10 @@ class StartsAThread(FakeAdapter):
 class LeaksItsWeights(FakeAdapter):
     def __init__(self, context):
         super().__init__(context)
-        KEPT.append(np.ones(500_000))
+        # Pages of its own: memory that this process has freed before would hide the growth.
+        pages = mmap.mmap(-1, 4_000_000)
+        pages.write(bytes(range(250)) * 16_000)
+        KEPT.append(pages)
 
 
 @fault("adapter", "precision_and_memory_are_told_truly")
