@@ -225,6 +225,9 @@ def test_the_family_of_weights_that_are_not_here_is_told_by_what_the_config_says
     assert "weights   not here" in shown
     assert "family    cpu: expected by the config; the weights, which decide, are not here yet" in shown
     assert json.loads(sie("models", "show", "--json", MINILM).stdout)["expected"] is False
+    (tmp_path / "models/far.yaml").write_text("{sie_id: org/far, hf_id: org/far, weights: {model_type: unheard}}")
+    problem = json.loads(sie("models", "show", "--json", "org/far").stdout)["problem"]
+    assert problem.startswith("the weights, which decide, are not here yet; by the config alone: No installed family")
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

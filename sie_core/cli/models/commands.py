@@ -28,7 +28,8 @@ from sie_core.contracts import Device, ModelFamily, ModelLoadError, Option, Plug
 from sie_core.plugins.output import stdout_to_stderr
 from sie_core.plugins.selection import choose_device
 
-EXPECTED = "expected by the config; the weights, which decide, are not here yet"
+ABSENT = "the weights, which decide, are not here yet"
+EXPECTED = f"expected by the config; {ABSENT}"
 
 WIDTH = 100
 """Columns of the list."""
@@ -158,7 +159,7 @@ def _family(model: ResolvedModel, parts: Parts, device: Device) -> dict[str, Any
             choice.family, model.profile, parts.plugins.postprocessors, model.config, parts.plugins.option_names()
         )
     except ModelLoadError as error:
-        return _none(device, str(error))
+        return _none(device, f"{ABSENT}; by the config alone: {error}" if absent else str(error))
     return {
         "device": str(device),
         "family": choice.family.id,
