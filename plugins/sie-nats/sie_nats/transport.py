@@ -42,7 +42,7 @@ LATE_S = 0.5
 SPARE_S = 1.0
 """Seconds between two spare messages: the file with the last one may be full by then."""
 GIVEN_S = 0.5
-"""For so long it is known what a consumer was given last: it may have been given more since, and nothing less."""
+"""Seconds for which an answer about a consumer is used again: it may have been given more since, never less."""
 NO_MESSAGE = 10037
 NO_ROOM = "insufficient"
 """Marks JetStream's error for lack of memory or disk for a stream."""

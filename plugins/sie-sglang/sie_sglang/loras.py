@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from sie_text.recipe import (
-    CONFIG_FILE,
     LOWER,
     UPPER,
     WEIGHTS_FILE,
     check_lora_shapes,
     lora_layers,
+    read_lora_config,
     refuse_other_kinds,
     require_lora_files,
 )
@@ -25,16 +21,6 @@ from sie_sglang.engine.launch import LORA_TARGETS
 
 DEFAULT_RANK = 64
 """Bounds the rank of adapters where the profile does not set `max_lora_rank`: the engine reserves memory for it."""
-UNSTATED: Mapping[str, Any] = {
-    "peft_type": None,
-    "use_dora": False,
-    "bias": "none",
-    "fan_in_fan_out": False,
-    "modules_to_save": None,
-    "layer_replication": None,
-    "init_lora_weights": True,
-}
-"""PEFT's own, of the fields that are read."""
 IGNORED = ("use_rslora", "alpha_pattern", "rank_pattern")
 """Fields of PEFT's config that change an adapter's scale, and that the engine does not read."""
 
@@ -53,10 +39,7 @@ def require_fit(folder: Path, card: ModelCard, most: int) -> None:
             `CORRUPT`: files are missing or unreadable.
     """
     require_lora_files(folder)
-    try:
-        config = SimpleNamespace(**{**UNSTATED, **json.loads((folder / CONFIG_FILE).read_bytes())})
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ModelLoadError("CONFIG", f"Its {CONFIG_FILE} is none that PEFT reads.") from error
+    config = read_lora_config(folder)
     refuse_other_kinds(config)
     if scaled := [name for name in IGNORED if getattr(config, name, None)]:
         raise ModelLoadError("CONFIG", f"It has `{'` and `'.join(scaled)}`, which the engine ignores.")

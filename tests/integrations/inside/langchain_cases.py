@@ -23,7 +23,9 @@ URL, EMBEDDER, RERANKER, EXTRACTOR = os.environ["URL"], "sie-fake/embedder", "si
 DOCUMENTS = [Document("a house", metadata={"place": 0}), Document("a red fox", metadata={"place": 1})]
 
 
-class TestUnit(EmbeddingsUnitTests):
+class Served:
+    """What both of LangChain's suites ask for."""
+
     @property
     def embeddings_class(self) -> type[SIEEmbeddings]:
         return SIEEmbeddings
@@ -33,14 +35,10 @@ class TestUnit(EmbeddingsUnitTests):
         return {"model": EMBEDDER, "base_url": URL}
 
 
-class TestIntegration(EmbeddingsIntegrationTests):
-    @property
-    def embeddings_class(self) -> type[SIEEmbeddings]:
-        return SIEEmbeddings
+class TestUnit(Served, EmbeddingsUnitTests): ...
 
-    @property
-    def embedding_model_params(self) -> dict[str, Any]:
-        return {"model": EMBEDDER, "base_url": URL}
+
+class TestIntegration(Served, EmbeddingsIntegrationTests): ...
 
 
 def test_vectors_are_those_of_the_sdk_with_the_prompts_of_queries_and_documents() -> None:

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Protocol
 
 from sie_text.recipe import (
-    CONFIG_FILE,
     LOWER,
     UPPER,
     WEIGHTS_FILE,
     check_lora_shapes,
     lora_layers,
     lora_scale,
+    read_lora_config,
     refuse_other_kinds,
     require_lora_files,
 )
 
-from sie_core.contracts import Lora, ModelLoadError
+from sie_core.contracts import Lora
 from sie_cpu.checkpoint.mapped import read_file
 from sie_cpu.packing import Floats
-
-DEFAULTS: Mapping[str, Any] = {
-    "peft_type": None,
-    "use_dora": False,
-    "bias": "none",
-    "fan_in_fan_out": False,
-    "modules_to_save": None,
-    "layer_replication": None,
-    "init_lora_weights": True,
-    "alpha_pattern": {},
-    "lora_alpha": 8,
-    "use_rslora": False,
-}
-"""PEFT's own, of the fields that are read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,11 +63,7 @@ def load_lora(name: str, folder: Path, runner: AdaptedRunner) -> Lora:
             or damaged.
     """
     require_lora_files(folder)
-    try:
-        stated = json.loads((folder / CONFIG_FILE).read_bytes())
-        config = SimpleNamespace(**{**DEFAULTS, **stated})
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ModelLoadError("CONFIG", f"Its {CONFIG_FILE} is none that PEFT reads.") from error
+    config = read_lora_config(folder)
     refuse_other_kinds(config)
     weights, shapes, factors = read_file(folder / WEIGHTS_FILE), runner.linear_shapes, {}
     for key, layer in lora_layers(weights, shapes).items():

@@ -24,6 +24,7 @@ from sie_text.recipe.lora import (
     check_lora_shapes,
     lora_layers,
     lora_scale,
+    read_lora_config,
     refuse_other_kinds,
     require_lora_files,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "most_bytes",
     "of_found_weights",
     "own_class",
+    "read_lora_config",
     "read_pair_recipe",
     "read_recipe",
     "read_routes",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from sie_core.contracts import ModelLoadError
@@ -32,6 +34,19 @@ VARIANTS = (
     "velora_config",
 )
 """Fields of PEFT's config that each make another computation of the factors."""
+DEFAULTS: Mapping[str, Any] = {
+    "peft_type": None,
+    "use_dora": False,
+    "bias": "none",
+    "fan_in_fan_out": False,
+    "modules_to_save": None,
+    "layer_replication": None,
+    "init_lora_weights": True,
+    "alpha_pattern": {},
+    "lora_alpha": 8,
+    "use_rslora": False,
+}
+"""What PEFT takes for the fields that a config leaves out, of those that are read."""
 
 
 def require_lora_files(folder: Path) -> None:
@@ -43,6 +58,18 @@ def require_lora_files(folder: Path) -> None:
     for file in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / file).is_file():
             raise ModelLoadError("CORRUPT", f"It has no {file}; adapters are read in PEFT's layout, safetensors only.")
+
+
+def read_lora_config(folder: Path) -> SimpleNamespace:
+    """Read the config of an adapter, with PEFT's defaults for the fields that it leaves out.
+
+    Raises:
+        ModelLoadError: `CONFIG`: PEFT would not read it.
+    """
+    try:
+        return SimpleNamespace(**{**DEFAULTS, **json.loads((folder / CONFIG_FILE).read_bytes())})
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ModelLoadError("CONFIG", f"Its {CONFIG_FILE} is none that PEFT reads.") from error
 
 
 def refuse_other_kinds(config: Any) -> None:
