@@ -14,7 +14,8 @@ from tests.sglang.siege import BOUND_S, CONFIG, HEADERS, served, vector
 
 MIB = 1 << 20
 WEIGHTS_BYTES = 256 * MIB
-LIMIT_BYTES = 700 * MIB
+LIMIT_BYTES = 850 * MIB
+"""The server takes some 80 MiB: two models fit below the pressure threshold of 85 %, and three do not."""
 NAMES = ("test/one", "test/two", "test/three")
 ASKED = (0, 1, 0, 2, 0, 2, 1, 1, 0)
 IDEAL_LOADS = 4
@@ -42,7 +43,7 @@ def test_the_longest_unused_engine_ends_before_the_next_takes_its_memory(
         found = [vector(served(client, NAMES[place], "one")) for place in ASKED]
     starts = [json.loads(line) for line in (orders / "starts").read_text().splitlines()]
     assert all(each == found[0] for each in found)
-    assert max(start["others_bytes"] for start in starts) + WEIGHTS_BYTES <= LIMIT_BYTES, "no overlap of old and new"
+    assert max(start["others_bytes"] for start in starts) < 2 * WEIGHTS_BYTES, "no overlap of old and new"
     assert any(start["others_bytes"] for start in starts), "two at once"
     assert len(starts) <= 1.5 * IDEAL_LOADS
 
