@@ -36,6 +36,8 @@ KEPT_BYTES = 1 << 14
 READ_BYTES = 1 << 16
 """What a pipe holds: smaller reads of a long log would keep the other threads of the server waiting."""
 POLL_S = 0.2
+TOLD_EVERY_S = 10.0
+"""Seconds of a start between two lines of our log that quote the last one of its log."""
 END_S = 30.0
 """Bounds the wait for the end of its processes: the kernel frees their device memory first."""
 CONNECTIONS = 8
@@ -86,13 +88,16 @@ class Child:
             PortTakenError: Likewise.
             ModelLoadError: `TIMEOUT`: it is not ready in time. `UNKNOWN`: it ended; quotes the end of its log.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline, told = time.monotonic() + timeout_s, time.monotonic()
         while not unwanted.wait(POLL_S) and self._process.poll() is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise ModelLoadError(
                     "TIMEOUT", f"The engine of {self._launch.model} did not answer in {timeout_s:g} s."
                 )
+            if time.monotonic() - told >= TOLD_EVERY_S:
+                told = time.monotonic()
+                log.info("the engine of %s is starting: %s", self._launch.model, self._lines(1))
             try:
                 if self._http.get("/health", timeout=left).status_code == httpx.codes.OK:
                     return
@@ -114,8 +119,11 @@ class Child:
     @property
     def last_words(self) -> str:
         """The last lines of its log."""
+        return self._lines(KEPT_LINES)
+
+    def _lines(self, most: int) -> str:
         lines = self._tail.decode("utf-8", "replace").splitlines()
-        return " | ".join([line.rstrip() for line in lines if line.strip()][-KEPT_LINES:]) or "it wrote nothing"
+        return " | ".join([line.rstrip() for line in lines if line.strip()][-most:]) or "it wrote nothing"
 
     def post(self, path: str, body: dict[str, Any], timeout_s: float) -> tuple[int, Any]:
         """Ask it; return status and decoded body, None for one that is no JSON.

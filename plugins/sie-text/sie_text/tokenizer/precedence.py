@@ -75,7 +75,7 @@ def follow_file(card: ModelCard, settings: TransformerSettings, origin: Any) -> 
     defaults = {role: str(token) for role in ROLES if (token := getattr(origin, f"{role}_token")) is not None}
     core, facts = read_files(card, settings, defaults=defaults)
     theirs: Any = getattr(origin, "backend_tokenizer", None)
-    apart = [text for text in PROBES if list(origin(text)["input_ids"]) != core.encode(text).ids]
+    apart = [text for text in PROBES if list(origin(text, verbose=False)["input_ids"]) != core.encode(text).ids]
     if not apart and theirs and isinstance(core.model, Unigram) and _same_rules(core, theirs):
         core = theirs  # it has the vocabulary's scores as the file spells them; the library itself rounds them
         core.no_truncation()
