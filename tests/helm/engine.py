@@ -86,6 +86,16 @@ class Helm:
         """Write the chart's archive."""
         return Path(self._child.ask(what="package", folder=str(CHART), out=str(out)))
 
+    def push(self, archive: Path, registry: str) -> None:
+        """Push the chart's archive to `oci://…`."""
+        answer = self._child.ask(what="push", archive=str(archive), registry=registry)
+        assert "error" not in answer, answer
+
+    def pull(self, registry: str, version: str, out: Path) -> None:
+        """Pull the chart into a folder."""
+        answer = self._child.ask(what="pull", registry=registry, version=version, out=str(out))
+        assert "error" not in answer, answer
+
     def faults(self, version: str, found: Iterable[Document]) -> list[str]:
         """List what a version of Kubernetes refuses; an unknown field too."""
         faults: list[str] = self._child.ask(what="validate", version=version, documents=list(found))

@@ -88,6 +88,15 @@ def answer(order: dict[str, Any]) -> Any:
                 }
         if what == "package":
             return helm_python.package(order["folder"], destination=order["out"])
+        if what == "push":
+            return helm_python.push(order["archive"], order["registry"], plain_http=True)
+        if what == "pull":
+            return helm_python.pull(
+                f"{order['registry']}/sie-cluster",
+                version=order["version"],
+                destination=order["out"],
+                plain_http=True,
+            )
         if what == "custom":
             checker = jsonschema.Draft202012Validator(order["schema"])
             found = (error for document in order["documents"] for error in checker.iter_errors(document))
