@@ -12,11 +12,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 
 from sie_core.serving.listening import reserve
 from tests.helm.engine import Document
 from tests.helm.running.pods import HOST, Container, addresses, containers_of, pods_of
 
+COMPONENT = "app.kubernetes.io/component"
 READY_S = 120.0
 LOOK_S = 0.2
 
@@ -68,9 +70,9 @@ class Cluster:
 
     def __init__(self, found: list[Document], folder: Path, held: ExitStack) -> None:
         self.documents = found
-        pods = pods_of(found, lambda: held.enter_context(reserve(HOST, 0))[1], {})
-        self.addresses = addresses(found, pods)
-        described = [each for pod in pods for each in containers_of(pod, found, self.addresses, folder / pod.name)]
+        self.pods = pods_of(found, lambda: held.enter_context(reserve(HOST, 0))[1], {})
+        self.addresses = addresses(found, self.pods)
+        described = [each for pod in self.pods for each in containers_of(pod, found, self.addresses, folder / pod.name)]
         self.containers = {each.name: Running(each) for each in described}
         self._stopping = threading.Event()
         self._watch = threading.Thread(target=self._watching, daemon=True)
@@ -88,6 +90,22 @@ class Cluster:
     def urls(self, component: str) -> list[str]:
         """List the URLs of a component's pods."""
         return [f"http://{HOST}:{each.container.ports['http']}" for each in self.of(component)]
+
+    def connections(self) -> set[tuple[str, str, int]]:
+        """Return who is connected to whom now: component, component and container port of the other one."""
+        at = {number: (pod, port) for pod in self.pods for port, number in pod.ports.items()}
+        found = set()
+        for each in self.containers.values():
+            try:
+                process = psutil.Process(each.process.pid)
+                held = [of.net_connections("tcp") for of in (process, *process.children(recursive=True))]
+            except psutil.NoSuchProcess:
+                continue
+            for link in (link for links in held for link in links if link.status == psutil.CONN_ESTABLISHED):
+                if link.raddr.port in at:
+                    pod, port = at[link.raddr.port]
+                    found.add((each.container.component, pod.labels[COMPONENT], port))
+        return found
 
     def wait_until_ready(self) -> None:
         """Wait until every container's readiness probe is green."""

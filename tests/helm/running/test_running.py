@@ -20,7 +20,7 @@ from sie_sdk.errors import SIEError
 from tests.conftest import MINILM
 from tests.helm.engine import Helm, one
 from tests.helm.matrix import merged
-from tests.helm.running.cluster import Cluster, running
+from tests.helm.running.cluster import COMPONENT, Cluster, running
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 TEXTS = ["A chart is rendered.", "It is run as it stands.", "Each vector is the one of the library."]
@@ -132,6 +132,21 @@ def test_the_variables_are_settings_that_each_process_takes(cluster: Cluster) ->
         log = each.log.read_text()
         assert "is no setting" not in log, log
         assert not re.search(r"Traceback|Permissions? Violation", log), (each.container.name, log)
+
+
+def test_nobody_is_connected_whom_the_network_policies_keep_out(cluster: Cluster) -> None:
+    allowed = {
+        (peer.get("podSelector", {}).get("matchLabels", {}).get(COMPONENT), of, port["port"])
+        for policy in cluster.documents
+        if policy["kind"] == "NetworkPolicy"
+        for of in [policy["spec"]["podSelector"]["matchLabels"][COMPONENT]]
+        for rule in policy["spec"]["ingress"]
+        for port in rule["ports"]
+        for peer in rule.get("from", [])
+    }
+    seen = cluster.connections()
+    assert {("gateway", "nats", 4222), ("worker", "nats", 4222), ("config", "nats", 4222)} <= seen
+    assert seen <= allowed
 
 
 def test_the_autoscalers_series_are_there_from_the_start(cluster: Cluster) -> None:
