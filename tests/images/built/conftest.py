@@ -76,7 +76,7 @@ def all_images() -> None:
 @pytest.fixture(scope="session")
 def default_locks(all_images: None, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("default-locks")
-    tools.lock_default(folder, wheels)
+    tools.lock_bundle("default", folder, wheels)
     return folder
 
 
@@ -85,6 +85,20 @@ def default_image(default_locks: Path) -> str:
     """The CPU image of the bundle `default`."""
     build(ROOT / "bundles/default", default_locks, "--tag", f"{SERVER}-cpu-default")
     return f"{SERVER}-cpu-default"
+
+
+@pytest.fixture(scope="session")
+def cpu_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cpu-locks")
+    tools.lock_bundle("cpu", folder, wheels)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cpu_image(cpu_locks: Path) -> str:
+    """The image of the bundle `cpu`, without PyTorch."""
+    build(ROOT / "bundles/cpu", cpu_locks, "--tag", f"{SERVER}-cpu-cpu")
+    return f"{SERVER}-cpu-cpu"
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ def build(bundle: Path, locks: Path, *options: str) -> None:
 
 def remove_what_was_built() -> None:
     """Remove the images that tests have tagged."""
-    tags = (GATEWAY, f"{SERVER}-cpu-default", f"{SERVER}-cpu-gliner", AGAIN, ACME)
+    tags = (GATEWAY, *(f"{SERVER}-cpu-{bundle}" for bundle in ("cpu", "default", "gliner")), AGAIN, ACME)
     subprocess.run([RUNNER, "rmi", "--force", *tags], check=False, capture_output=True)
 
 
@@ -59,12 +59,13 @@ def make_lock(name: str, asked: Sequence[str | Path], folder: Path, wheels: Path
     (folder / "pylock.cpu.toml").write_text(write_lock(Lock(name, "cpu", "3.11", tuple(packages))))
 
 
-def lock_default(folder: Path, wheels: Path) -> None:
-    """Lock the bundle `default` by its own command, with PyTorch's CPU build as pip finds it here."""
+def lock_bundle(name: str, folder: Path, wheels: Path) -> None:
+    """Lock a bundle by its own command, one with PyTorch with its CPU build as pip finds it here."""
     shutil.copytree(wheels, found := folder / "wheels")
-    run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", found, f"torch=={TORCH}")
+    if name != "cpu":
+        run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", found, f"torch=={TORCH}")
     options = ["--platform", "cpu", "--wheels", wheels, "--index", "none", "--find-links", found, "--out", folder]
-    done = CliRunner().invoke(sie_bundle, ["lock", *map(str, [ROOT / "bundles/default", *options])])
+    done = CliRunner().invoke(sie_bundle, ["lock", *map(str, [ROOT / "bundles" / name, *options])])
     assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
 
 
