@@ -232,6 +232,17 @@ def root_logger() -> Iterator[None]:
 
 
 @pytest.fixture
+def heard_signals() -> Iterator[None]:
+    """Have what the test starts hear the signals of a terminal, though the run may ignore them, as under nohup."""
+    numbers = (signal.SIGHUP, signal.SIGQUIT)
+    # A handler is not inherited, as SIG_IGN is.
+    before = [signal.signal(number, lambda *_: None) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.fixture
 def process_state() -> Iterator[None]:
     """Put back the variables that a command sets in its process."""
     environment = dict(os.environ)

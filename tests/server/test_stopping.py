@@ -54,9 +54,7 @@ def test_an_idle_server_stops_at_once(start_server) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
-def test_a_terminal_that_closes_and_a_quit_drain_too(start_server, held_model, call, number) -> None:
-    if signal.getsignal(number) == signal.SIG_IGN:
-        pytest.skip("this run ignores the signal, as under nohup, and so do the servers that it starts")
+def test_a_terminal_that_closes_and_a_quit_drain_too(heard_signals, start_server, held_model, call, number) -> None:
     server = start(start_server, held_model)
     running = call("POST", f"{server.url}/v1/encode/{held_model.id}", json=BODY)
     wait_for_requests_in_flight(server.url, 1)
