@@ -61,7 +61,9 @@ def test_the_requests_of_the_page_answer_what_it_prints_and_its_backup_brings_ba
 
 def state(url: str) -> tuple[int, int]:
     """The epoch, and the status of the page's model."""
-    with httpx.Client(base_url=f"{url}/v1/configs", headers={"Authorization": TOKENS["SIE_ADMIN_TOKEN"]}) as client:
+    with httpx.Client(
+        base_url=f"{url}/v1/configs", headers={"Authorization": TOKENS["SIE_ADMIN_TOKEN"]}, timeout=60
+    ) as client:
         return client.get("/epoch").json()["epoch"], client.get("/models/acme/encoder").status_code
 
 

@@ -50,13 +50,13 @@ def write(store: BucketStore, name: str, dim: int) -> None:
 
 def until_health(url: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     end = time.monotonic() + BOUND_S
-    while not wanted(body := httpx.get(f"{url}/health").json()):
+    while not wanted(body := httpx.get(f"{url}/health", timeout=60).json()):
         assert time.monotonic() < end, body
     return body
 
 
 def metric(url: str, name: str) -> float:
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
 
 
@@ -72,7 +72,7 @@ def test_configs_are_followed_without_losing_a_request(site: Site) -> None:
         body = until_health(site.url, lambda body: bool(body["problems"]))
         assert dims(site.url, "steady") == 5
     assert set(answers) == {4, 5}
-    assert (body["status"], httpx.get(f"{site.url}/readyz").text) == ("degraded", "ok")
+    assert (body["status"], httpx.get(f"{site.url}/readyz", timeout=60).text) == ("degraded", "ok")
     assert "steady.yaml" in body["problems"][0]
     assert metric(site.url, "sie_model_config_problems") == 1
     assert f"model config {site.store.url}/steady.yaml: not valid YAML" in site.server.log()

@@ -33,8 +33,8 @@ def test_the_command_that_a_server_prints_works_and_a_load_takes_one_line(tmp_pa
         done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=100, check=True)
         assert len(json.loads(done.stdout)["data"][0]["embedding"]) == 384
         (page,) = re.findall(r"(http\S+/docs)\n", printed)
-        assert httpx.get(page).status_code == 200
-        httpx.post(f"{server.url}/v1/embeddings", json={"model": "test/missing", "input": "x"})
+        assert httpx.get(page, timeout=60).status_code == 200
+        httpx.post(f"{server.url}/v1/embeddings", json={"model": "test/missing", "input": "x"}, timeout=60)
         # Of a load that takes long there are lines of its progress too.
         log = [
             line

@@ -41,7 +41,7 @@ async def gateway(broker: LocalBroker) -> QueueTransport:
 
 
 async def written(server: Server, **fields: object) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.url) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         return await client.post(MODELS, json={**MODEL, **fields})
 
 

@@ -44,7 +44,7 @@ def run(server: Server) -> Iterator[Run]:
         return CliRunner().invoke(main, ["config", *map(str, args)], env=given)
 
     yield run
-    with httpx.Client(base_url=server.url, headers=ADMIN) as client:
+    with httpx.Client(base_url=server.url, headers=ADMIN, timeout=60) as client:
         for each in client.get("/v1/configs/export").json()["models"]:
             if each["source"] == "api":
                 client.delete(f"{MODELS}/{each['model_id']}")
@@ -124,7 +124,7 @@ def test_profiles_are_added_other_content_is_refused_unless_replaced_and_the_res
 
 
 def test_a_model_of_the_image_is_put_back_by_prune(server: Server, run: Run, tmp_path: Path) -> None:
-    served = httpx.get(f"{server.url}/v1/configs/export", headers=ADMIN).json()["models"]
+    served = httpx.get(f"{server.url}/v1/configs/export", headers=ADMIN, timeout=60).json()["models"]
     image = next(each["model_config"] for each in served if each["model_id"] == MINILM)
     folder = write(tmp_path / "configs", one=config("one"), minilm=image)
     assert actions(run("apply", folder, "--json")) == {"acme/one": "create", MINILM: "same"}

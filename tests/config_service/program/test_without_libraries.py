@@ -17,8 +17,8 @@ TOLD = ("bundle_config_hashes", "bundle_pool_config_hashes", "bundle_adapters", 
 
 def told(server: Server) -> dict[str, object]:
     """What it tells but its epoch."""
-    export = httpx.get(f"{server.url}/v1/configs/export", headers=ADMIN).json()
-    epoch = httpx.get(f"{server.url}/v1/configs/epoch", headers=ADMIN).json()
+    export = httpx.get(f"{server.url}/v1/configs/export", headers=ADMIN, timeout=60).json()
+    epoch = httpx.get(f"{server.url}/v1/configs/epoch", headers=ADMIN, timeout=60).json()
     return {**epoch, **{name: export[name] for name in TOLD}, "epoch": None}
 
 

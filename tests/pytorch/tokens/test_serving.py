@@ -99,7 +99,7 @@ def test_a_number_that_is_none_leaves_no_server(url: str) -> None:
 
 
 def test_routes_for_classes_of_texts_say_that_it_has_none(url: str) -> None:
-    answer = httpx.post(f"{url}/classify", json={"model": "test/names", "input": "a"})
+    answer = httpx.post(f"{url}/classify", json={"model": "test/names", "input": "a"}, timeout=60)
     assert answer.status_code == 400
     assert "has no classes of its own" in answer.text
 
