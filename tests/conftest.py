@@ -68,7 +68,7 @@ class Server:
     def probe(self, path: str) -> int | None:
         """Return the status of a GET; None where nobody answers."""
         try:
-            with urlopen(self.url + path, timeout=5) as reply:
+            with urlopen(self.url + path, timeout=STOP_S) as reply:
                 return int(reply.status)
         except HTTPError as error:
             return error.code

@@ -75,7 +75,7 @@ def test_the_hub_is_asked_for_the_model_and_nothing_else(hub: Any, tmp_path: Pat
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environ |= {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url}
     subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "cache"), hub.url], env=environ, check=True, timeout=60
+        [sys.executable, "-c", script, str(tmp_path / "cache"), hub.url], env=environ, check=True, timeout=250
     )
     assert hub.asked
     assert [asked for asked in hub.asked if "org/m" not in asked] == []
@@ -223,7 +223,7 @@ def test_hf_endpoint_names_the_mirror_that_is_asked(hub: Any, tmp_path: Path) ->
         "SIE_LOCAL_CACHE": str(tmp_path / "mirror"),
     }
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stderr
     assert (Path(done.stdout.strip()) / "model.safetensors").is_file()

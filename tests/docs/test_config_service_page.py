@@ -37,7 +37,7 @@ def run(command: str, folder: Path, url: str = "") -> str:
     """Run a snippet of the page in a folder, with the tokens that it names."""
     here = command.replace(ADDRESS, url)
     env = {**os.environ, **TOKENS}
-    done = subprocess.run(["bash", "-ec", here], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-ec", here], cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -30,7 +30,7 @@ def test_the_command_that_a_server_prints_works_and_a_load_takes_one_line(tmp_pa
         (models,) = re.findall(r"^Models that are here: (\S+) \(all: sie models\)$", printed, re.MULTILINE)
         assert models == MINILM
         (command,) = re.findall(r"^curl .* \\\n.*$", printed, re.MULTILINE)
-        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=100, check=True)
+        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=250, check=True)
         assert len(json.loads(done.stdout)["data"][0]["embedding"]) == 384
         (page,) = re.findall(r"(http\S+/docs)\n", printed)
         assert httpx.get(page, timeout=60).status_code == 200

@@ -163,7 +163,7 @@ def without_temporary_folder(tmp_path: Path) -> list[str]:
 def test_a_machine_without_a_temporary_folder_is_refused_by_name(without_temporary_folder: list[str]) -> None:
     """A read-only root, as Kubernetes has it: torch could be imported, and every load of a model would fail."""
     command = [*without_temporary_folder, Path(sys.executable).with_name("sie"), "serve", "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 2
     assert "TMPDIR" in done.stderr
     assert "emptyDir" in done.stderr

@@ -112,7 +112,7 @@ def test_the_requests_of_the_page_answer_what_it_prints(cluster, tmp_path: Path)
                 lambda: httpx.get(f"{url}/v1/pools/nightly", timeout=60).json()["status"]["state"] == "active",
                 "the pool",
             )
-        done = subprocess.run(["bash", "-ec", here], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(["bash", "-ec", here], cwd=tmp_path, capture_output=True, text=True, timeout=250)
         assert done.returncode == 0, done.stderr
         pattern = ".*?".join(map(re.escape, answer.strip().split("...")))
         assert re.fullmatch(pattern, done.stdout.strip(), re.DOTALL), f"{asked}\n{done.stdout}"

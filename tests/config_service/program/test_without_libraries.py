@@ -25,7 +25,7 @@ def told(server: Server) -> dict[str, object]:
 def test_the_export_without_libraries_is_that_with_them_and_none_is_imported(server: Server, tmp_path: Path) -> None:
     python = make_bare_environment(tmp_path / "bare")
     tried = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
-    found = subprocess.run([python, "-c", tried, *LIBRARIES], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run([python, "-c", tried, *LIBRARIES], capture_output=True, text=True, timeout=250, check=True)
     assert found.stdout == "[]\n", "the environment is not bare"
     with config_server(tmp_path / "without", prefix=(str(python),)) as without:
         expected = told(server)

@@ -112,7 +112,7 @@ def test_the_command_line_names_family_runner_and_precision(
         env={**os.environ, **environment, "SIE_MODELS_DIR": str(folder / "models"), "SIE_HF_FALLBACK": "false"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=True,
     )
     assert "pytorch-tokens: its config.json names BertForTokenClassification" in done.stdout
