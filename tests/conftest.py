@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -24,6 +24,12 @@ from filelock import FileLock
 from sie_core.logs import ACCESS
 
 os.environ.setdefault("SIE_RUNNER", "priority")  # which of two runners is faster on a tiny model is chance
+with suppress(ImportError):  # where only tests that do not draw examples are run
+    from hypothesis import HealthCheck, settings
+
+    # An example may take longer than 200 ms on a busy machine, and so may the making of one.
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
 START_S = 90.0
 """How long a start may take: it may import torch on a busy machine."""
 STOP_S = 30.0
