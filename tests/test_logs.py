@@ -83,7 +83,7 @@ def test_lines_of_answered_requests_in_quick_succession_are_written_together_and
         for number in range(1, 4):
             handler.handle(answered(str(number)))
         assert stream.writes == ["0\n"]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await stream.written(2)
         for number in range(4, 6):
             handler.handle(answered(str(number)))
