@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from sie_core.cache.hub.retries import HubRetries
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest
 from sie_core.contracts.model.weights import TOKENIZERS, PicklesMissing
 from sie_core.plugins import PluginSet
+from sie_core.serving.listening import reserve
 from sie_core.settings import Settings, SettingsError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -127,9 +127,8 @@ def test_a_failing_hub_is_a_network_error_with_its_status(hub: Any, tier: HubTie
 
 
 def test_a_refused_connection_is_a_network_error(hub: Any, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    error = refusal(HubTier(tmp_path / "cache", endpoint=f"http://127.0.0.1:{port}"))
+    with reserve("127.0.0.1", 0) as (url, _):
+        error = refusal(HubTier(tmp_path / "cache", endpoint=url))
     assert error.failure == "NETWORK"
     assert "could not be reached" in str(error)
 
@@ -138,9 +137,8 @@ def test_a_refused_connection_never_passes_off_a_partial_snapshot_as_whole(hub: 
     folder = tier.fetch(REQUEST)
     assert folder is not None
     (folder / "model.safetensors").unlink()
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    assert refusal(HubTier(tier.cache, endpoint=f"http://127.0.0.1:{port}")).failure == "NETWORK"
+    with reserve("127.0.0.1", 0) as (url, _):
+        assert refusal(HubTier(tier.cache, endpoint=url)).failure == "NETWORK"
 
 
 def test_pickled_weights_are_refused_before_anything_is_downloaded(hub: Any, tier: HubTier) -> None:

@@ -75,13 +75,13 @@ def test_models_of_the_hub_by_their_ids_then_offline_from_the_cache(
         assert (code, name) == (503, "MODEL_LOADING")
         assert progress in message
         assert "MB" in httpx.get(f"{server.url}/v1/models/org/tiny", timeout=60).json()["notes"]["fetch"]
-        assert "org/tiny: " in server.log()
-        assert "are fetched from the Hub" in server.log()
+        server.wait_for_log("org/tiny: ")
+        server.wait_for_log("are fetched from the Hub")
         hub.half.set()
         server.wait_until_ready()
         first = encode(server.url, "org/tiny")
         assert first.status_code == 200
-        assert "org/tiny: 100 %" in server.log()
+        server.wait_for_log("org/tiny: 100 %")
 
         asked = len(hub.asked)
         for _ in range(2):

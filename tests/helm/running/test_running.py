@@ -122,7 +122,7 @@ def test_a_model_of_the_config_service_reaches_worker_and_gateways(cluster: Clus
 
 
 def status(url: str, headers: dict[str, str]) -> dict[str, Any]:
-    answer = httpx.get(f"{url}/v1/configs/models/{MINILM}/status", headers=headers, timeout=10)
+    answer = httpx.get(f"{url}/v1/configs/models/{MINILM}/status", headers=headers, timeout=60)
     found: dict[str, Any] = answer.json()
     return found
 
@@ -136,7 +136,7 @@ def test_the_variables_are_settings_that_each_process_takes(cluster: Cluster) ->
 
 def test_the_autoscalers_series_are_there_from_the_start(cluster: Cluster) -> None:
     reader = reading(cluster)
-    metrics = httpx.get(f"{cluster.urls('gateway')[0]}/metrics", headers=reader, timeout=10).text
+    metrics = httpx.get(f"{cluster.urls('gateway')[0]}/metrics", headers=reader, timeout=60).text
     for name in ("pending_demand", "queue_age_seconds", "active_lease_gpus"):
         assert f'sie_gateway_{name}{{bundle="default",machine_profile="cpu"}} 0.0' in metrics
 
