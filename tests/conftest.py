@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -24,6 +24,12 @@ from filelock import FileLock
 from sie_core.logs import ACCESS
 
 os.environ.setdefault("SIE_RUNNER", "priority")  # which of two runners is faster on a tiny model is chance
+with suppress(ImportError):  # where only tests that do not draw examples are run
+    from hypothesis import HealthCheck, settings
+
+    # An example may take longer than 200 ms on a busy machine, and so may the making of one.
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
 START_S = 90.0
 """How long a start may take: it may import torch on a busy machine."""
 STOP_S = 30.0
@@ -68,7 +74,7 @@ class Server:
     def probe(self, path: str) -> int | None:
         """Return the status of a GET; None where nobody answers."""
         try:
-            with urlopen(self.url + path, timeout=5) as reply:
+            with urlopen(self.url + path, timeout=STOP_S) as reply:
                 return int(reply.status)
         except HTTPError as error:
             return error.code
@@ -229,6 +235,17 @@ def root_logger() -> Iterator[None]:
     root.setLevel(level)
     answered.setLevel(logging.NOTSET)
     answered.filters.clear()
+
+
+@pytest.fixture
+def heard_signals() -> Iterator[None]:
+    """Have what the test starts hear the signals of a terminal, though the run may ignore them, as under nohup."""
+    numbers = (signal.SIGHUP, signal.SIGQUIT)
+    # A handler is not inherited, as SIG_IGN is.
+    before = [signal.signal(number, lambda *_: None) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ from sie_core.cpu_budget import cpu_budget
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 print(cpu_budget().affinity, cpu_budget().threads)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=250, check=True)
     assert done.stdout.split() == ["1", "1"]
 
 

@@ -83,7 +83,7 @@ def test_lines_of_answered_requests_in_quick_succession_are_written_together_and
         for number in range(1, 4):
             handler.handle(answered(str(number)))
         assert stream.writes == ["0\n"]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await stream.written(2)
         for number in range(4, 6):
             handler.handle(answered(str(number)))
@@ -99,7 +99,7 @@ def test_a_line_that_waits_is_written_when_the_process_ends() -> None:
         "async def main():\n for n in range(3): logging.info('line %d', n, extra={'latency_ms': 1})\n"
         "asyncio.run(main())"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True)
     assert [line.split(": ")[1][:6] for line in ran.stderr.splitlines()] == ["line 0", "line 1", "line 2"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from sie_core.cache.hub.retries import HubRetries
 from sie_core.contracts import ModelLoadError, TierContext, WeightRequest
 from sie_core.contracts.model.weights import TOKENIZERS, PicklesMissing
 from sie_core.plugins import PluginSet
+from sie_core.serving.listening import reserve
 from sie_core.settings import Settings, SettingsError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -75,7 +75,7 @@ def test_the_hub_is_asked_for_the_model_and_nothing_else(hub: Any, tmp_path: Pat
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environ |= {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url}
     subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "cache"), hub.url], env=environ, check=True, timeout=60
+        [sys.executable, "-c", script, str(tmp_path / "cache"), hub.url], env=environ, check=True, timeout=250
     )
     assert hub.asked
     assert [asked for asked in hub.asked if "org/m" not in asked] == []
@@ -127,9 +127,8 @@ def test_a_failing_hub_is_a_network_error_with_its_status(hub: Any, tier: HubTie
 
 
 def test_a_refused_connection_is_a_network_error(hub: Any, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    error = refusal(HubTier(tmp_path / "cache", endpoint=f"http://127.0.0.1:{port}"))
+    with reserve("127.0.0.1", 0) as (url, _):
+        error = refusal(HubTier(tmp_path / "cache", endpoint=url))
     assert error.failure == "NETWORK"
     assert "could not be reached" in str(error)
 
@@ -138,9 +137,8 @@ def test_a_refused_connection_never_passes_off_a_partial_snapshot_as_whole(hub: 
     folder = tier.fetch(REQUEST)
     assert folder is not None
     (folder / "model.safetensors").unlink()
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    assert refusal(HubTier(tier.cache, endpoint=f"http://127.0.0.1:{port}")).failure == "NETWORK"
+    with reserve("127.0.0.1", 0) as (url, _):
+        assert refusal(HubTier(tier.cache, endpoint=url)).failure == "NETWORK"
 
 
 def test_pickled_weights_are_refused_before_anything_is_downloaded(hub: Any, tier: HubTier) -> None:
@@ -223,7 +221,7 @@ def test_hf_endpoint_names_the_mirror_that_is_asked(hub: Any, tmp_path: Path) ->
         "SIE_LOCAL_CACHE": str(tmp_path / "mirror"),
     }
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stderr
     assert (Path(done.stdout.strip()) / "model.safetensors").is_file()

@@ -156,7 +156,7 @@ def test_the_cache_is_the_named_folder_else_the_hub_folder_of_hf_home(tmp_path: 
             env={**bare, **variables},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=250,
             check=True,
         )
         return done.stdout.strip()

@@ -159,7 +159,7 @@ WRONG: list[tuple[Any, str]] = [
     (lambda card: True, "returned a bool from `claims`"),
     (lambda card: "BertModel", "returned a str from `claims`"),
     (lambda card: Claim("mine", None), "returned a Claim from `claims`"),  # type: ignore[arg-type]
-    (claims_hang, "did not come back within 0.05 s from `claims`"),
+    (claims_hang, "did not come back within 1 s from `claims`"),
 ]
 
 
@@ -167,7 +167,7 @@ WRONG: list[tuple[Any, str]] = [
 def test_a_claim_that_fails_stops_no_other_family_and_names_its_plugin(
     card: ModelCard, claims: Any, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(families, "CLAIM_LIMIT_S", 0.05 if claims is claims_hang else 30)
+    monkeypatch.setattr(families, "CLAIM_LIMIT_S", 1.0 if claims is claims_hang else 30)
     HELD.clear()
     known = plugins(bad(claims), family("a"), reports=(REPORT,))
     try:
@@ -195,7 +195,7 @@ def test_a_claim_that_hung_is_asked_again_once_it_came_back(card: ModelCard, mon
         go.wait(30)
         return Claim("late", priority=9)
 
-    monkeypatch.setattr(families, "CLAIM_LIMIT_S", 0.05)
+    monkeypatch.setattr(families, "CLAIM_LIMIT_S", 1.0)  # the other family has to answer within it
     known = plugins(bad(claims), family("a"))
     assert [choose_family(known, model(), card, CPU).family.id for _ in range(3)] == ["a", "a", "a"]
     assert len(asked) == 1

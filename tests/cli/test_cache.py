@@ -36,7 +36,7 @@ def sie(hub: FakeHub, tmp_path: Path) -> Sie:
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from sie_core.cli import main; main(prog_name='sie')", "cache", *arguments]
         return subprocess.run(
-            command, env={**environ, **variables}, cwd=tmp_path, capture_output=True, text=True, timeout=100
+            command, env={**environ, **variables}, cwd=tmp_path, capture_output=True, text=True, timeout=250
         )
 
     return run

@@ -20,7 +20,7 @@ LOADED = "import sys; print(*(name for name in {names!r} if name in sys.modules)
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True)
     return done.stdout.splitlines()[-1]
 
 

@@ -11,7 +11,7 @@ from tests.cli.mistakes import FILE
 
 def test_what_is_said_of_mistakes_is_what_was_reviewed() -> None:
     code = "from tests.cli.mistakes import said; print(said(), end='')"  # a process of its own, as it goes elsewhere
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True)
     assert portable(done.stdout) == portable(FILE.read_text(encoding="utf-8"))
     assert len(re.findall(r"^\d+\. ", done.stdout, re.MULTILINE)) >= 25
 

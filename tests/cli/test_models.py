@@ -42,7 +42,7 @@ def sie(tmp_path: Path) -> Sie:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=250,
             check=False,
         )
 

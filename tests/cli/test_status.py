@@ -15,7 +15,7 @@ SIE = Path(sys.executable).with_name("sie")
 
 def status(*arguments, url):
     command = [str(SIE), "models", "status", "--server", url, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=250)
 
 
 def test_it_shows_state_precision_memory_and_last_use(fake_server):

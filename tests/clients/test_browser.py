@@ -95,7 +95,7 @@ def visiting(site: Site, folder: Path) -> Iterator[None]:
 
 def encoded(url: str) -> int:
     """Count the texts that the model was given."""
-    lines = httpx.get(f"{url}/metrics", headers={"Accept": "text/plain"}).text.splitlines()
+    lines = httpx.get(f"{url}/metrics", headers={"Accept": "text/plain"}, timeout=60).text.splitlines()
     counted = [line for line in lines if line.startswith(f'sie_items_total{{model="{MODEL}"}}')]
     return int(float(counted[0].rpartition(" ")[2])) if counted else 0
 

@@ -20,7 +20,7 @@ pytestmark = [
 def curl(*arguments: str) -> tuple[int, dict[str, str], str]:
     """Return status, headers and body."""
     command = ["curl", "-sS", "--max-time", "60", "-D", "/dev/stderr", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True)
     status, *lines = done.stderr.strip().splitlines()
     headers = dict(line.lower().split(": ", 1) for line in lines if ": " in line)
     return int(status.split()[1]), headers, done.stdout

@@ -36,6 +36,6 @@ def test_a_snippet_prints_what_it_promises(minilm_server, snippet, printed):
     assert ADDRESS in snippet
     here = snippet.replace(ADDRESS, minilm_server).replace(MULTI_VECTOR_MODEL, "sie-fake/embedder")
     command = [sys.executable, "-c", here]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert run.returncode == 0, run.stderr
     assert re.fullmatch(printed, run.stdout), run.stdout

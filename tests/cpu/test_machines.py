@@ -135,7 +135,7 @@ def test_a_machine_with_avx2_alone_serves_the_same_numbers(checkpoint: Callable[
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", command, "sh", str(folder), json.dumps(LENGTHS)],
         env={**os.environ, **narrow, "SCRIPT": SCRIPT, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     runner, precision, isa, note, states = json.loads(done.stdout.splitlines()[-1])

@@ -48,5 +48,5 @@ for build in BUILDS:
 @pytest.mark.skipif(not RUNNABLE, reason="no build of the kernels runs here")
 def test_a_refused_allocation_is_out_of_memory_and_no_end_of_the_process() -> None:
     command = [sys.executable, "-c", SCRIPT, *RUNNABLE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert (done.stdout.split(), done.returncode) == (["refused", "served"] * len(RUNNABLE), 0), done.stderr

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 ADDRESS = "http://127.0.0.1:8080"
-COMMAND_S = 120
+COMMAND_S = 250
 FENCE = re.compile(r"(?:^<!-- not run: ([^\n]+) -->\n+)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 UNBLOCKING = re.compile(r"SIE_PLUGINS_BLOCKED=(?!\w)")
 """What brings back the models of sie-fake, which `make serve` leaves out."""

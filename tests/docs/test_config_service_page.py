@@ -37,7 +37,7 @@ def run(command: str, folder: Path, url: str = "") -> str:
     """Run a snippet of the page in a folder, with the tokens that it names."""
     here = command.replace(ADDRESS, url)
     env = {**os.environ, **TOKENS}
-    done = subprocess.run(["bash", "-ec", here], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-ec", here], cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -61,7 +61,9 @@ def test_the_requests_of_the_page_answer_what_it_prints_and_its_backup_brings_ba
 
 def state(url: str) -> tuple[int, int]:
     """The epoch, and the status of the page's model."""
-    with httpx.Client(base_url=f"{url}/v1/configs", headers={"Authorization": TOKENS["SIE_ADMIN_TOKEN"]}) as client:
+    with httpx.Client(
+        base_url=f"{url}/v1/configs", headers={"Authorization": TOKENS["SIE_ADMIN_TOKEN"]}, timeout=60
+    ) as client:
         return client.get("/epoch").json()["epoch"], client.get("/models/acme/encoder").status_code
 
 

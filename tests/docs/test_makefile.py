@@ -24,7 +24,7 @@ def test_serve_blocks_the_fakes_unless_it_is_told_otherwise(tmp_path, given, blo
     env |= {} if given is None else {"SIE_PLUGINS_BLOCKED": given}
     built = "-o", f"{tmp_path}/.kernels"  # what it is built of is taken for up to date
     command = ["make", "-s", *built, "serve", f"SERVING={tmp_path}", "ARGS=--port 9"]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=250)
     told = f"In another terminal, first:  . {tmp_path}/bin/activate\nblocked={blocked} serve --port 9\n"
     assert done.stdout == told, done.stdout + done.stderr
 
@@ -33,6 +33,6 @@ def test_serve_blocks_the_fakes_unless_it_is_told_otherwise(tmp_path, given, blo
 @pytest.mark.parametrize(("given", "environment"), [((), ".light"), (("BUNDLE=default",), ".venv")])
 def test_a_bundle_names_the_environment_that_serves_it(given, environment):
     command = ["make", "-n", "--no-print-directory", "-o", f"{environment}/.kernels", "serve", *given]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.stdout.splitlines()[-1].strip() == f"{environment}/bin/sie serve", done.stdout + done.stderr
     assert "pip" not in done.stdout

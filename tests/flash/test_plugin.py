@@ -64,7 +64,9 @@ def registered_beside(folder: Path) -> list[str]:
         "assert 'torch' not in sys.modules"
     )
     env = {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True, env=env
+    )
     return done.stdout.split()
 
 

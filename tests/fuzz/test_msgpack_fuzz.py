@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sie_sdk import wire
 
-HANG_S = 20
+HANG_S = 60
 HEADERS = {"Content-Type": "application/msgpack"}
 
 SCALARS = (

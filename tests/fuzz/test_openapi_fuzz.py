@@ -25,7 +25,7 @@ MODELS = {
     "/tei/{model}/rerank": "sie-fake/reranker",
 }
 DEFAULT_MODEL = "sie-fake/embedder"
-HANG_S = 20
+HANG_S = 60
 CHECKS = [
     content_type_conformance,
     response_headers_conformance,

@@ -33,6 +33,6 @@ def test_the_plugin_is_active_and_registers_its_family() -> None:
 @pytest.mark.parametrize("module", ["sie_gliner.plugin", "sie_gliner.options"])
 def test_a_module_imports_no_more_than_it_needs(module: str) -> None:
     code = f"import {module}, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True)
     assert module in done.stdout.split()
     assert not {"torch", "transformers", "gliner", "tokenizers", "safetensors"} & set(done.stdout.split())

@@ -19,7 +19,7 @@ from sie_nats.plugin import sie_queue_transports
 from sie_core.contracts import QueueTransport
 from sie_core.serving.listening import reserve
 
-START_S = 20.0
+START_S = 60.0
 
 
 class Broker:

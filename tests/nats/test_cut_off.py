@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from nats.aio.client import Server
-from sie_nats.moving import AGAIN_S, LEAVE_S, Turns
+from sie_nats.moving import AGAIN_S, Turns
 
 from sie_core.contracts import QueueError, QueueSettings, QueueTransport, Work
 from tests.nats.conftest import transport
@@ -67,7 +67,7 @@ async def test_a_program_leaves_a_broker_that_is_cut_off_from_the_others(brokers
         await asyncio.to_thread(brokers.step_down, "stream")
     brokers.lines.cut(at)
     try:
-        await until_stored(one, "message", 2 * LEAVE_S + 10)
+        await until_stored(one, "message", BOUND_S)
         assert brokers.clients(at) == 0
     finally:
         brokers.lines.mend(at)

@@ -29,7 +29,7 @@ async def test_each_of_many_large_letters_is_shown_once_in_order(own_broker: Bro
             await client.publish(
                 Work(dead_subject("_default", "org/model"), head.request_id, letter), stored.set_result
             )
-            assert isinstance(await asyncio.wait_for(stored, 10), int)
+            assert isinstance(await asyncio.wait_for(stored, 60), int)
         for remove in (False, True, False):
             shown: list[DeadLetter] = []
             async with asyncio.timeout(60):

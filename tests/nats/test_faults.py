@@ -105,7 +105,7 @@ async def test_a_broker_that_stands_still_with_megabytes_on_their_way_is_left(ow
 async def test_a_stop_of_this_process_is_not_taken_for_one_of_the_broker(
     own_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("sie_nats.connection.STALE_S", 0.4)
+    monkeypatch.setattr("sie_nats.connection.STALE_S", 1.0)
     monkeypatch.setattr("sie_nats.connection.CHECK_S", 0.05)
     monkeypatch.setattr("sie_nats.transport.STORED_S", 0.2)
     states: list[str] = []
@@ -119,7 +119,7 @@ async def test_a_stop_of_this_process_is_not_taken_for_one_of_the_broker(
     stored: asyncio.Future[int | QueueError] = asyncio.get_running_loop().create_future()
     await one.publish(Work("work.a", "before", b""), stored.set_result)
     threading.Timer(0.2, own_broker.signal, (signal.SIGCONT,)).start()
-    time.sleep(1.0)  # noqa: ASYNC251 - this process stands still
+    time.sleep(2.0)  # noqa: ASYNC251 - this process stands still
     async with asyncio.timeout(WAIT_S):
         assert isinstance(await stored, int)
     await asyncio.sleep(0.2)

@@ -19,7 +19,7 @@ from sie_cluster.sidecar.sidecar import Sidecar
 from tests.cluster.in_process import Cluster, running
 from tests.nats.conftest import Broker
 
-SIDECARS, SECONDS, A_SECOND = 50, 20, 20
+SIDECARS, SECONDS, A_SECOND = 50, 10, 20
 BEAT_MS = 5000
 pytestmark = pytest.mark.timeout(300)
 

@@ -55,7 +55,7 @@ async def test_a_watch_goes_on_after_its_broker_was_killed(own_broker: Broker) -
     await writing.put("before", b"1")
     await store.watch(told.take)
     await restart(own_broker, one, other)
-    await writing.put("after", b"2", ttl_s=1)
+    await writing.put("after", b"2", ttl_s=4)  # a watch is made anew before it ends
     await told.until(before=b"1", after=b"2")
     await told.until(before=b"1")
     await one.close()

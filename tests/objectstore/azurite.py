@@ -66,7 +66,9 @@ def _make_container(url: str, container: str, process: subprocess.Popen[bytes], 
     end = time.monotonic() + START_S
     while time.monotonic() < end and process.poll() is None:
         try:
-            answer = httpx.put(f"{url}/{ACCOUNT}/{container}", params={"restype": "container"}, headers=headers)
+            answer = httpx.put(
+                f"{url}/{ACCOUNT}/{container}", params={"restype": "container"}, headers=headers, timeout=60
+            )
         except httpx.TransportError:
             time.sleep(0.1)
             continue

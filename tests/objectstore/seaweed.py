@@ -88,7 +88,7 @@ def _wait(ready: Callable[[], bool], process: subprocess.Popen[bytes], folder: P
 
 def _leads(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/cluster/status").json().get("IsLeader", False) is True
+        return httpx.get(f"http://127.0.0.1:{port}/cluster/status", timeout=60).json().get("IsLeader", False) is True
     except httpx.TransportError:
         return False
 

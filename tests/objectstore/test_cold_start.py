@@ -128,7 +128,7 @@ def test_a_store_that_is_gone_is_a_502_that_names_it_and_the_server_recovers_whe
     url = start()
     proxy.gone = True
     assert store.url in refusal(embed(url), "NETWORK")
-    assert httpx.get(f"{url}/livez").text == httpx.get(f"{url}/readyz").text == "ok"
+    assert httpx.get(f"{url}/livez", timeout=60).text == httpx.get(f"{url}/readyz", timeout=60).text == "ok"
     proxy.gone = False
     assert deviation(embed(url), expected) <= 1e-5
 
@@ -174,7 +174,7 @@ def test_a_local_cache_that_takes_nothing_is_a_502_that_names_the_setting_and_se
     remount(cache, broken)
     url = start(cache)
     assert "SIE_LOCAL_CACHE" in refusal(embed(url), "STORAGE")
-    assert httpx.get(f"{url}/livez").text == "ok"
+    assert httpx.get(f"{url}/livez", timeout=60).text == "ok"
     remount(cache, mended)
     assert deviation(embed(url), expected) <= 1e-5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -50,13 +51,13 @@ def write(store: BucketStore, name: str, dim: int) -> None:
 
 def until_health(url: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     end = time.monotonic() + BOUND_S
-    while not wanted(body := httpx.get(f"{url}/health").json()):
+    while not wanted(body := httpx.get(f"{url}/health", timeout=60).json()):
         assert time.monotonic() < end, body
     return body
 
 
 def metric(url: str, name: str) -> float:
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
 
 
@@ -72,11 +73,11 @@ def test_configs_are_followed_without_losing_a_request(site: Site) -> None:
         body = until_health(site.url, lambda body: bool(body["problems"]))
         assert dims(site.url, "steady") == 5
     assert set(answers) == {4, 5}
-    assert (body["status"], httpx.get(f"{site.url}/readyz").text) == ("degraded", "ok")
+    assert (body["status"], httpx.get(f"{site.url}/readyz", timeout=60).text) == ("degraded", "ok")
     assert "steady.yaml" in body["problems"][0]
     assert metric(site.url, "sie_model_config_problems") == 1
-    assert f"model config {site.store.url}/steady.yaml: not valid YAML" in site.server.log()
-    assert "What it said before is served on." in site.server.log()
+    site.server.wait_for_log(re.escape(f"model config {site.store.url}/steady.yaml: not valid YAML"))
+    site.server.wait_for_log(r"What it said before is served on\.")
     write(site.store, "steady", 4)
     until(site.url, "steady", 4)
     until_health(site.url, lambda body: body["status"] == "healthy")
@@ -96,5 +97,5 @@ def test_a_store_that_goes_away_is_told_and_followed_again_when_it_returns(site:
     assert body["status"] == "degraded"
     assert body["problems"][0].startswith(f"SIE_MODELS_DIR: {site.store.url} cannot be reached")
     assert metric(site.url, "sie_models_folder_unfollowed") == 0
+    site.server.wait_for_log("the models folder is followed again")
     assert site.server.log().count("the models folder is not followed, what was served stays") == 1
-    assert "the models folder is followed again" in site.server.log()

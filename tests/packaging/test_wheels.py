@@ -133,11 +133,11 @@ def test_a_source_distribution_of_sie_bundle_builds_the_wheel_that_the_repositor
     wheels: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-d", tmp_path, "-t"]
-    subprocess.run([*command, "sdist"], cwd=ROOT / "plugins/sie-bundle", check=True, timeout=120)
+    subprocess.run([*command, "sdist"], cwd=ROOT / "plugins/sie-bundle", check=True, timeout=250)
     (archive,) = tmp_path.glob("*.tar.gz")
     shutil.unpack_archive(archive, tmp_path / "unpacked", filter="data")
     (source,) = (tmp_path / "unpacked").iterdir()
-    subprocess.run([*command, "wheel"], cwd=source, check=True, timeout=120)
+    subprocess.run([*command, "wheel"], cwd=source, check=True, timeout=250)
     contents = []
     for wheel in (*wheels.glob("sie_bundle-*.whl"), *tmp_path.glob("*.whl")):
         with ZipFile(wheel) as files:

@@ -19,7 +19,7 @@ QUICK = (sys.executable, Path(__file__).with_name("quick.py"))
 def pip(*arguments: object) -> None:
     """Run pip without a network."""
     command = [sys.executable, "-m", "pip", *map(str, arguments), "--no-deps", "--no-index", "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
 
 
@@ -33,7 +33,7 @@ def environment(site: Path | None = None, **variables: str) -> dict[str, str]:
 def run(command: list[object], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in `folder`."""
     return subprocess.run(
-        list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, timeout=100
+        list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, timeout=250
     )
 
 
@@ -47,7 +47,7 @@ def server(
     with log.open("w") as errors:
         process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout is not None
-    stop = threading.Timer(100, process.kill)
+    stop = threading.Timer(250, process.kill)
     stop.start()
     try:
         told = next((line for line in process.stdout if "serves on" in line), None)

@@ -96,7 +96,11 @@ def test_page_cache_that_fills_a_real_cgroup_is_no_pressure_and_weights_count_wh
             pytest.skip("this machine lets the tests make no memory cgroup")
         enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
         done = subprocess.run(
-            [*enter, sys.executable, "-c", READER, str(weights)], capture_output=True, text=True, timeout=60, check=True
+            [*enter, sys.executable, "-c", READER, str(weights)],
+            capture_output=True,
+            text=True,
+            timeout=250,
+            check=True,
         )
     start, read, mapped, unmapped = [DeviceMemory(*map(int, line.split())) for line in done.stdout.splitlines()]
     assert {memory.total for memory in (start, read, mapped, unmapped)} == {limit}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import httpx
 import pytest
@@ -67,7 +68,7 @@ def test_beside_them_the_embedded_model_answers_and_the_server_names_each(site, 
         assert f"plugin '{name}' of sie-test-faults 0.1.0: {told}" in log
     assert "its import called logging.disable(50), which is undone" in plugins["changes"]
     assert set(plugins) == set(CULPRITS)
-    assert "plugin 'slow' of sie-test-faults 0.1.0: its import took 1." in log
+    assert re.search(r"plugin 'slow' of sie-test-faults 0\.1\.0: its import took [1-9]", log)
 
 
 def test_sie_plugins_names_each_and_says_so_with_its_status(sie, site, settings):

@@ -13,7 +13,7 @@ WEB = ("fastapi", "starlette", "uvicorn")
 
 def imported_by(code: str) -> set[str]:
     told = f"{code}\nimport sys\nprint(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split())
 

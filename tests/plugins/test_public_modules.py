@@ -129,7 +129,7 @@ def broken(folder: Path, *lists: str) -> str:
         env=os.environ | {"COLUMNS": "200"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=250,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout

@@ -458,7 +458,7 @@ def test_a_client_waits_for_the_load_and_is_told_what_was_applied(
         adapted = client.encode(MODEL, TEXTS[0], options={"lora": "l1"})["dense"]
         assert np.abs(adapted - plain).max() > 1e-2
     body = {"items": [{"text": TEXTS[0]}], "params": {"options": {"lora_id": "l1"}}}
-    answer = httpx.post(f"{server.url}/v1/encode/{MODEL}", json=body)
+    answer = httpx.post(f"{server.url}/v1/encode/{MODEL}", json=body, timeout=60)
     assert answer.json()["lora"] == answer.headers["X-SIE-LoRA"] == "l1"
 
 

@@ -59,7 +59,7 @@ def test_the_hashes_are_those_of_the_published_package() -> None:
 )
 def test_a_module_imports_no_more_than_it_needs(module: str, absent: set[str]) -> None:
     code = f"import {module}, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True)
     assert module in done.stdout.split()
     assert not absent & set(done.stdout.split())
 
@@ -71,7 +71,7 @@ def test_serving_a_packed_model_imports_no_sentence_transformers() -> None:
         "assert load_minilm().facts.dims == {'dense': 384}\n"
         "print(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=True)
     assert "transformers" in done.stdout.split()
     assert "sentence_transformers" not in done.stdout.split()
 

@@ -31,7 +31,7 @@ def _client() -> httpx.Client:
 
     It keeps no connection open, for which a server would wait when it stops.
     """
-    return httpx.Client(headers={"Connection": "close"})
+    return httpx.Client(headers={"Connection": "close"}, timeout=60)
 
 
 def dims(url: str, name: str) -> int | None:

@@ -30,11 +30,11 @@ def test_the_command_that_a_server_prints_works_and_a_load_takes_one_line(tmp_pa
         (models,) = re.findall(r"^Models that are here: (\S+) \(all: sie models\)$", printed, re.MULTILINE)
         assert models == MINILM
         (command,) = re.findall(r"^curl .* \\\n.*$", printed, re.MULTILINE)
-        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=100, check=True)
+        done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=250, check=True)
         assert len(json.loads(done.stdout)["data"][0]["embedding"]) == 384
         (page,) = re.findall(r"(http\S+/docs)\n", printed)
-        assert httpx.get(page).status_code == 200
-        httpx.post(f"{server.url}/v1/embeddings", json={"model": "test/missing", "input": "x"})
+        assert httpx.get(page, timeout=60).status_code == 200
+        httpx.post(f"{server.url}/v1/embeddings", json={"model": "test/missing", "input": "x"}, timeout=60)
         # Of a load that takes long there are lines of its progress too.
         log = [
             line
@@ -92,9 +92,11 @@ def test_a_server_without_weights_says_how_to_get_some() -> None:
 def test_the_log_of_slow_requests_has_those_alone(tmp_path: Path) -> None:
     model = "sie-fake/dense"
     with run_server(tmp_path, {"SIE_PLUGINS": "fake", "SIE_ACCESS_LOG": "slow"}, ["--preload", model]) as server:
-        for latency_ms in (0, SLOW_MS):
+        asked_ms = [*[0] * 20, SLOW_MS]  # a busy machine makes some of the first slow, too
+        for latency_ms in asked_ms:
             body = {"items": [{"text": "a"}], "params": {"options": {"latency_ms": latency_ms}}}
             assert httpx.post(f"{server.url}/v1/encode/{model}", json=body, timeout=60).status_code == 200
-        (line,) = server.wait_for_log(r"(?m)^.* sie_core\.access: .*$").group().splitlines()
-        assert float(line.rpartition("latency_ms=")[2].rstrip("]")) >= SLOW_MS
-        assert server.log().count("sie_core.access") == 1
+        server.wait_for_log(r" sie_core\.access: ")
+        told_ms = re.findall(r" sie_core\.access: .*latency_ms=([\d.]+)\]", server.log())
+        assert 1 <= len(told_ms) < len(asked_ms)
+        assert min(map(float, told_ms)) >= SLOW_MS

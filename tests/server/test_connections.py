@@ -44,7 +44,7 @@ def test_an_oversized_upload_is_answered_before_it_is_over(start_server) -> None
         connection.sendall(b"400\r\n" + b"x" * 0x400 + b"\r\n")
         head = connection.recv(65536)
     assert head.startswith(b"HTTP/1.1 413")
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert httpx.get(f"{server.url}/healthz", timeout=60).status_code == 200
 
 
 def test_a_client_that_hangs_up_frees_its_queued_work(start_server, held_model, call) -> None:

@@ -67,19 +67,21 @@ def test_models_of_the_hub_by_their_ids_then_offline_from_the_cache(
         }
         server = start_server(environ, ["org/tiny"], ready=False)
         progress = r"MB fetched"
-        told = eventually(lambda: next((t for t in [httpx.get(f"{server.url}/readyz").text] if progress in t), None))
+        told = eventually(
+            lambda: next((t for t in [httpx.get(f"{server.url}/readyz", timeout=60).text] if progress in t), None)
+        )
         assert told.startswith("preload: org/tiny is being loaded: ")
         code, name, message = failure(server.url, "org/tiny")
         assert (code, name) == (503, "MODEL_LOADING")
         assert progress in message
-        assert "MB" in httpx.get(f"{server.url}/v1/models/org/tiny").json()["notes"]["fetch"]
-        assert "org/tiny: " in server.log()
-        assert "are fetched from the Hub" in server.log()
+        assert "MB" in httpx.get(f"{server.url}/v1/models/org/tiny", timeout=60).json()["notes"]["fetch"]
+        server.wait_for_log("org/tiny: ")
+        server.wait_for_log("are fetched from the Hub")
         hub.half.set()
         server.wait_until_ready()
         first = encode(server.url, "org/tiny")
         assert first.status_code == 200
-        assert "org/tiny: 100 %" in server.log()
+        server.wait_for_log("org/tiny: 100 %")
 
         asked = len(hub.asked)
         for _ in range(2):
@@ -119,10 +121,12 @@ def test_a_folder_is_served_under_its_name_beside_a_model_that_the_hub_lacks(
     with run_hub() as hub:
         environ = {"SIE_HF_FALLBACK": "true", "HF_ENDPOINT": hub.url}
         server = start_server(environ, [str(folder), "org/missing", "org/m"], ready=False)
-        told = eventually(lambda: next((t for t in [httpx.get(f"{server.url}/readyz").text] if "failed" in t), None))
+        told = eventually(
+            lambda: next((t for t in [httpx.get(f"{server.url}/readyz", timeout=60).text] if "failed" in t), None)
+        )
         assert "org/missing failed: " in told
         assert "there is no repository org/missing" in told
         server.wait_for_log("loading org/m failed")
         eventually(lambda: encode(server.url, "mine").status_code == 200)
         assert server.log().count("loading org/m failed") == 1
-        assert httpx.get(f"{server.url}/v1/models/mine").json()["loaded"]
+        assert httpx.get(f"{server.url}/v1/models/mine", timeout=60).json()["loaded"]

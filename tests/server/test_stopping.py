@@ -16,7 +16,7 @@ BODY = {"items": [{"text": "in flight"}]}
 def wait_for_requests_in_flight(url: str, count: int) -> None:
     end = time.monotonic() + BOUND_S
     while time.monotonic() < end:
-        if httpx.get(f"{url}/health").json()["requests_in_flight"] == count:
+        if httpx.get(f"{url}/health", timeout=60).json()["requests_in_flight"] == count:
             return
         time.sleep(0.01)
     raise TimeoutError(f"never {count} requests in flight")
@@ -36,7 +36,7 @@ def test_requests_in_flight_finish_and_new_ones_are_turned_away(start_server, he
     server.wait_for_log("SIGTERM")
     assert server.probe("/readyz") == 503
     assert server.probe("/livez") == 200
-    refused = httpx.post(url, json=BODY)
+    refused = httpx.post(url, json=BODY, timeout=60)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "QUEUE_UNAVAILABLE")
     assert int(refused.headers["retry-after"]) > 0
     assert not running.done()
@@ -47,16 +47,14 @@ def test_requests_in_flight_finish_and_new_ones_are_turned_away(start_server, he
 
 def test_an_idle_server_stops_at_once(start_server) -> None:
     server = start_server()
-    with httpx.Client(base_url=server.url) as kept_alive:
+    with httpx.Client(base_url=server.url, timeout=60) as kept_alive:
         assert kept_alive.get("/healthz").status_code == 200
         server.signal(signal.SIGINT)
         assert server.wait() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
-def test_a_terminal_that_closes_and_a_quit_drain_too(start_server, held_model, call, number) -> None:
-    if signal.getsignal(number) == signal.SIG_IGN:
-        pytest.skip("this run ignores the signal, as under nohup, and so do the servers that it starts")
+def test_a_terminal_that_closes_and_a_quit_drain_too(heard_signals, start_server, held_model, call, number) -> None:
     server = start(start_server, held_model)
     running = call("POST", f"{server.url}/v1/encode/{held_model.id}", json=BODY)
     wait_for_requests_in_flight(server.url, 1)
@@ -102,7 +100,7 @@ def test_a_download_under_way_does_not_hold_up_the_end(start_server, tmp_path, n
     with run_hub() as hub:
         hub.held = threading.Event()
         server = start_server({"SIE_MODELS_DIR": str(folder), "SIE_HF_FALLBACK": "true", "HF_ENDPOINT": hub.url})
-        reply = httpx.post(f"{server.url}/v1/encode/org/m", json=BODY)
+        reply = httpx.post(f"{server.url}/v1/encode/org/m", json=BODY, timeout=60)
         assert (reply.status_code, reply.json()["error"]["code"]) == (503, "MODEL_LOADING")
         end = time.monotonic() + BOUND_S
         while f"GET /org/m/resolve/{COMMIT}/model.safetensors" not in hub.asked and time.monotonic() < end:

@@ -36,7 +36,7 @@ BOUND_S = 60.0
 HEADERS = {"Accept": "application/json"}
 PAUSE_S = 0.05
 """Between an answer and the next request of a client."""
-HANGS_S = 2
+HANGS_S = 5
 """The engine's `SIE_SGLANG_ANSWER_TIMEOUT_S`."""
 
 

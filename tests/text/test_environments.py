@@ -24,7 +24,7 @@ def answer(name: str, folder: Path) -> dict[str, Any]:
         [str(text_environment(name)), str(SCRIPT), str(folder)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
     )
     assert done.returncode == 0, done.stderr

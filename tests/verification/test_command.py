@@ -31,7 +31,7 @@ def sie(tmp_path: Path, shelf: Shelf) -> Sie:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).with_name("sie")), "verify", *arguments]
-        return subprocess.run(command, env={**bare, **own}, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+        return subprocess.run(command, env={**bare, **own}, cwd=tmp_path, capture_output=True, text=True, timeout=280)
 
     return run
 

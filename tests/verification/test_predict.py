@@ -66,8 +66,8 @@ def test_predict_reads_what_makes_scores_of_logits(
 
 
 def test_the_classes_of_a_model_are_told(model: Verified, server: Served) -> None:
-    info = httpx.get(f"{server.url}/tei/{model.report.model}/info").raise_for_status().json()
+    info = httpx.get(f"{server.url}/tei/{model.report.model}/info", timeout=60).raise_for_status().json()
     names = {str(number): name for number, name in CLASSES.items()}
     assert info["model_type"] == {"classifier": {"id2label": names, "label2id": NUMBERS}}
-    listed = httpx.get(f"{server.url}/v1/models/{model.report.model}").raise_for_status().json()
+    listed = httpx.get(f"{server.url}/v1/models/{model.report.model}", timeout=60).raise_for_status().json()
     assert listed["classes"] == list(CLASSES.values())

@@ -64,7 +64,7 @@ async def test_the_bytes_of_a_body_are_reserved_before_it_comes_and_given_back_w
         return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sie")
 
     body = {"items": [{"text": "x" * 1000}]}
-    async with client() as one, client() as other, asyncio.timeout(10):
+    async with client() as one, client() as other, asyncio.timeout(30):
         headers = {"Content-Length": "2500", "Content-Type": "application/json"}
         sending = asyncio.create_task(one.post(URL, content=slow(), headers=headers))
         await begun.wait()

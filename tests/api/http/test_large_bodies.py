@@ -24,7 +24,7 @@ from sie_core.api.openai import embeddings
 from sie_core.api.request import CLIENT, HEADERS, RequestHeaders
 from sie_core.settings import Settings
 
-BOUND_S = 10
+BOUND_S = 30
 ENCODE, EMBEDDINGS = "/v1/encode/org/model", "/v1/embeddings"
 MANY = LARGE // 50
 """Items whose bodies and replies are large."""

@@ -12,7 +12,7 @@ from sie_core.contracts import InferenceError, InferenceReply, InferenceRequest,
 
 URL = "/v1/encode/org/model"
 BODY = {"items": [{"text": "x"}]}
-BOUND_S = 10
+BOUND_S = 30
 
 
 def request(deadline: float | None = None) -> InferenceRequest:

@@ -10,7 +10,7 @@ from sie_core.contracts import InferenceError, InferenceRequest
 
 URL = "/v1/encode/org/model"
 BODY = {"items": [{"text": "hello"}]}
-BOUND_S = 10.0
+BOUND_S = 30.0
 
 
 class Loading:

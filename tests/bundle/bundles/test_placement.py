@@ -282,7 +282,7 @@ assert BLOCKED.isdisjoint(sys.modules)
 print(json.dumps([registry.bundles_hash, registry.config_hashes, registry.resolve("BAAI/bge-m3").bundle]))
 """
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     settings = Settings()
     plugins = discover(settings, BUILTINS)

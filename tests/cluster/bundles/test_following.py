@@ -102,7 +102,7 @@ async def test_a_worker_that_never_gets_a_config_gives_its_work_back_and_the_dea
 ) -> None:
     monkeypatch.setattr(slices, "CONFIG_S", 0.05)
     tell(cluster, A, B, epoch=2, worker=False)
-    assert await dims(cluster, "b", **{"X-SIE-Timeout-Ms": "500"}) == "DEADLINE_EXCEEDED"
+    assert await dims(cluster, "b", **{"X-SIE-Timeout-Ms": "1500"}) == "DEADLINE_EXCEEDED"
     assert cluster.ended("handed_back") > 1
     assert await dims(cluster, "a") == 8
 

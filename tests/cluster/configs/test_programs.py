@@ -22,6 +22,7 @@ from sie_sdk import SIEClient
 from sie_core.contracts import LocalBroker
 from sie_core.defaults import BUILTINS
 from sie_core.plugins import discover
+from sie_core.serving.listening import reserve
 from tests.cluster.configs.test_cut import line_to
 from tests.conftest import Server, run_server
 
@@ -87,7 +88,7 @@ def test_gateways_and_workers_follow_and_who_starts_while_the_service_is_away_wa
             "SIE_MODELS_DIR": None,
         }
 
-    def service(store: str, port: int = 0) -> AbstractContextManager[Server]:
+    def service(store: str) -> AbstractContextManager[Server]:
         env = {
             **TOKENS,
             **queue_variables(broker.url, broker.logins[CONFIG]),
@@ -124,6 +125,7 @@ def test_gateways_and_workers_follow_and_who_starts_while_the_service_is_away_wa
     bundle.parent.mkdir(parents=True)
     bundle.write_text("{default: true, plugins: [fake, pytorch]}")
     with ExitStack() as stack:
+        _, port = stack.enter_context(reserve("127.0.0.1", 0))  # kept while the service is away
         config = stack.enter_context(service("store"))
         first = stack.enter_context(gateway("first", config.url))
         with httpx.Client(base_url=f"{config.url}/v1/configs", headers=ADMIN, timeout=BOUND_S) as client:
@@ -134,10 +136,9 @@ def test_gateways_and_workers_follow_and_who_starts_while_the_service_is_away_wa
             status = get(first, "/v1/configs/models/acme/encoder/status").json()
             assert (status["source"], status["bundles"][0]["total_eligible_workers"]) == ("api", 0)
             assert 'outcome="applied"} 1.0' in get(first, "/metrics").text
-            port = urlsplit(broker.url).port or 0
             with (
                 start_blocking_portal() as portal,
-                portal.wrap_async_context_manager(line_to(port)) as line,
+                portal.wrap_async_context_manager(line_to(urlsplit(broker.url).port or 0)) as line,
                 worker(config.url, line.port) as cut_off,
             ):
                 assert client.post("/models", json=FAKE).json()["warnings"] == []
@@ -158,7 +159,7 @@ def test_gateways_and_workers_follow_and_who_starts_while_the_service_is_away_wa
         second.wait_for_log("config service is not followed")
         assert get(second, "/readyz").status_code == 503
         assert get(second, "/v1/models/acme/encoder").status_code == 503
-        stack.enter_context(service("empty", urlsplit(config.url).port or 0))  # the broker keeps the configs
+        stack.enter_context(service("empty"))  # the broker keeps the configs
         for each in (first, second):
             until(lambda each=each: get(each, "/readyz").status_code == 200)
             assert get(each, "/v1/models/acme/encoder").status_code == 200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from sie_cluster.gateway.sight.dialled import DialledWorkers, _read, dialled_workers
 from sie_cluster.settings import ClusterSettings
 
+from sie_core.serving.listening import reserve
 from sie_core.settings import SettingsError, load_settings
 from tests.conftest import run_server
 
@@ -37,16 +37,9 @@ async def until(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.05)
 
 
-def closed_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 async def test_each_worker_is_shown_as_it_says_and_those_that_are_away_by_their_address(tmp_path: Path) -> None:
     env = {"SIE_AUTH_MODE": "token", "SIE_AUTH_TOKEN": "sesame", "SIE_WORKER_ID": "w7", "SIE_MACHINE_PROFILE": "l4"}
-    away = f"http://127.0.0.1:{closed_port()}"
-    with run_server(tmp_path, env, ["--preload", MODEL]) as server:
+    with reserve("127.0.0.1", 0) as (away, _), run_server(tmp_path, env, ["--preload", MODEL]) as server:
         named = server.url.replace("127.0.0.1", "localhost")
         async with dialling(named, away, token="sesame") as dialled:
             await until(lambda: any(worker.loaded_models for worker in dialled.workers()))

@@ -74,13 +74,13 @@ async def test_every_change_counts_although_writers_are_many():
 
 
 async def test_a_lease_ends_by_the_broker_s_clock_and_whoever_is_there_frees_its_workers():
-    async with fleet("ending", 2, lease_s=1) as cluster:
+    async with fleet("ending", 2, lease_s=2) as cluster:
         one, other = cluster.keepers
         await cluster.beat("w")
         await one.create("p", PoolSpec({"l4": 1}))
         assert one.leased_gpus() == {("l4", "default"): 1}
         for _ in range(3):
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.75)
             await one.renew("p")
         assert (await other.change()).pool_of("w") == "p"
         await until(lambda: other.state(other.pools.pools["p"]) == "expired")
@@ -112,7 +112,7 @@ async def test_a_gateway_whose_clock_is_twenty_one_minutes_ahead_leaves_leases_a
 
 
 async def test_a_pool_that_is_made_again_after_its_lease_ended_is_another_one():
-    async with fleet("again", lease_s=1) as cluster:
+    async with fleet("again", lease_s=2) as cluster:
         (keeper,) = cluster.keepers
         first = (await keeper.create("p", PoolSpec())).pools["p"]
         await keeper.create("q", PoolSpec())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def test_two_hundred_configs_are_served_once_apply_returns_and_a_second_run_writ
     folder.mkdir()
     models = [write(folder, number) for number in range(NUMBER)]
     with run_cluster(tmp_path, "--preload", MODEL, env=TOKENS) as server:
-        (service,) = re.findall(r"changed at (http://[^/]+)/", server.log())
+        service = server.wait_for_log(r"changed at (http://[^/]+)/")[1]
         statuses, stop = list[int](), threading.Event()
 
         def load() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -61,7 +60,7 @@ def answering(answers: Mapping[str, Any], headers: Mapping[str, str]) -> Iterato
 
 def test_a_cluster_that_runs_is_well_and_wrong_tokens_logins_and_addresses_are_told(tmp_path: Path) -> None:
     with run_cluster(tmp_path, env=TOKENS) as server:
-        (service,) = re.findall(r"changed at (http://[^/]+)/", server.log())
+        service = server.wait_for_log(r"changed at (http://[^/]+)/")[1]
         broker = json.loads((tmp_path / "cluster/nats.conf").read_text())
         logins = {each["user"]: each["password"] for each in broker["authorization"]["users"]}
         env = {

@@ -77,8 +77,8 @@ def test_a_text_that_ends_its_process_is_refused_alone(cluster: Struck) -> None:
         assert (reply.status_code, reply.json()["error"]["code"]) == (500, "INTERNAL_ERROR")
         clients.go_on()
     assert clients.wrong == []
-    assert cluster.server.log().count(" ended with 70") == ended + 2
-    assert cluster.backlog(DEAD) == 1
+    until(lambda: cluster.server.log().count(" ended with 70") == ended + 2, "the end of two workers in the log")
+    until(lambda: cluster.backlog(DEAD) == 1, "the text in the queue of the dead")
     until(cluster.whole, "both workers")
 
 

@@ -36,7 +36,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     folder = tmp_path_factory.mktemp("pools")
     journalled(folder)
     with run_cluster(folder, "--workers", "1", "--preload", MODEL, env=SETTINGS) as server:
-        until(lambda: httpx.get(f"{server.url}/v1/pools").json()["pools"][0]["status"]["assigned_workers"], "a worker")
+        until(
+            lambda: httpx.get(f"{server.url}/v1/pools", timeout=60).json()["pools"][0]["status"]["assigned_workers"],
+            "a worker",
+        )
         yield server.url, folder
 
 
@@ -105,8 +108,11 @@ def test_the_requests_of_the_page_answer_what_it_prints(cluster, tmp_path: Path)
     for asked, answer in PAIRS:
         here = asked.replace("http://127.0.0.1:8080", url)
         if "X-SIE-Pool" in asked:
-            until(lambda: httpx.get(f"{url}/v1/pools/nightly").json()["status"]["state"] == "active", "the pool")
-        done = subprocess.run(["bash", "-ec", here], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+            until(
+                lambda: httpx.get(f"{url}/v1/pools/nightly", timeout=60).json()["status"]["state"] == "active",
+                "the pool",
+            )
+        done = subprocess.run(["bash", "-ec", here], cwd=tmp_path, capture_output=True, text=True, timeout=250)
         assert done.returncode == 0, done.stderr
         pattern = ".*?".join(map(re.escape, answer.strip().split("...")))
         assert re.fullmatch(pattern, done.stdout.strip(), re.DOTALL), f"{asked}\n{done.stdout}"

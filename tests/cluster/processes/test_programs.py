@@ -88,7 +88,7 @@ def test_a_worker_without_an_engine_ends_with_its_sidecar_and_says_why(tmp_path:
         env={**os.environ, **env, "SIE_NATS_URL": "nats://127.0.0.1:1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=250,
         check=False,
     )
     assert ended.returncode == 1

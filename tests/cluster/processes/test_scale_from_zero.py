@@ -146,7 +146,9 @@ def asked(url: str, headers: dict[str, str] | None = None, text: str = "x") -> h
 def slices_held(folder: Path) -> float:
     """What the worker's sidecar counts itself."""
     url = re.findall(r"worker \S+, listening on (\S+)", (folder / "worker.log").read_text())[-1]
-    return float(re.findall(r"^sie_sidecar_slices_held (\S+)$", httpx.get(f"{url}/metrics").text, re.MULTILINE)[0])
+    return float(
+        re.findall(r"^sie_sidecar_slices_held (\S+)$", httpx.get(f"{url}/metrics", timeout=60).text, re.MULTILINE)[0]
+    )
 
 
 def test_every_number_added_over_two_gateways_is_the_truth(
@@ -154,7 +156,7 @@ def test_every_number_added_over_two_gateways_is_the_truth(
 ) -> None:
     folder, (one, other) = cluster[1], gateways
     numbers = Numbers(gateways)
-    until(lambda: httpx.get(f"{other}/readyz").status_code == 200, "the second gateway")
+    until(lambda: httpx.get(f"{other}/readyz", timeout=60).status_code == 200, "the second gateway")
     series, before = numbers.series(), {name: numbers.over(name) for name in ABOUT}
 
     def gained(name: str, *labels: str) -> float:

@@ -23,6 +23,7 @@ def running(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.usefixtures("heard_signals")
 def test_a_terminal_that_closes_drains_in_order_and_a_second_cluster_of_the_folder_is_refused(tmp_path: Path) -> None:
     """The request in flight is answered: the gateway waits for it, the worker for the gateway, the broker for both.
 

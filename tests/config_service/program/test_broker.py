@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 from sie_cluster.configs.delta import read_delta
 from sie_cluster.queue.access import CONFIG, GATEWAY, accesses
 from sie_cluster.queue.broker import ensure_queue, open_transport, transport_maker
@@ -23,7 +24,9 @@ from tests.config_service.program.test_http import CONFIG as MODEL
 from tests.config_service.program.test_http import MODELS, epoch
 from tests.conftest import Server
 
-BOUND_S = 60.0
+BOUND_S = 200.0
+"""For two starts of a program and three waits for what is away."""
+pytestmark = pytest.mark.timeout(300)
 
 
 @contextmanager
@@ -41,7 +44,7 @@ async def gateway(broker: LocalBroker) -> QueueTransport:
 
 
 async def written(server: Server, **fields: object) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.url) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         return await client.post(MODELS, json={**MODEL, **fields})
 
 

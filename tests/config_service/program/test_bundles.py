@@ -16,7 +16,7 @@ MODEL = {"sie_id": "acme/fake", "package_backed": True, "profiles": {"default": 
 
 def ask(server: Server, method: str, path: str, body: object = None) -> Any:
     """Return the status and the JSON of an answer."""
-    reply = httpx.request(method, f"{server.url}/v1/configs/{path}", headers=ADMIN, json=body)
+    reply = httpx.request(method, f"{server.url}/v1/configs/{path}", headers=ADMIN, json=body, timeout=60)
     return reply.status_code, reply.json()
 
 
@@ -25,7 +25,9 @@ def names(server: Server) -> list[str]:
 
 
 def counted(server: Server, result: str) -> bool:
-    return f'sie_config_bundle_changes_total{{result="{result}"}}' in httpx.get(f"{server.url}/metrics").text
+    return (
+        f'sie_config_bundle_changes_total{{result="{result}"}}' in httpx.get(f"{server.url}/metrics", timeout=60).text
+    )
 
 
 def test_bundles_are_followed_while_the_service_runs_and_what_is_wrong_changes_nothing(

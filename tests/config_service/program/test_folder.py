@@ -44,7 +44,7 @@ def run(server: Server) -> Iterator[Run]:
         return CliRunner().invoke(main, ["config", *map(str, args)], env=given)
 
     yield run
-    with httpx.Client(base_url=server.url, headers=ADMIN) as client:
+    with httpx.Client(base_url=server.url, headers=ADMIN, timeout=60) as client:
         for each in client.get("/v1/configs/export").json()["models"]:
             if each["source"] == "api":
                 client.delete(f"{MODELS}/{each['model_id']}")
@@ -124,7 +124,7 @@ def test_profiles_are_added_other_content_is_refused_unless_replaced_and_the_res
 
 
 def test_a_model_of_the_image_is_put_back_by_prune(server: Server, run: Run, tmp_path: Path) -> None:
-    served = httpx.get(f"{server.url}/v1/configs/export", headers=ADMIN).json()["models"]
+    served = httpx.get(f"{server.url}/v1/configs/export", headers=ADMIN, timeout=60).json()["models"]
     image = next(each["model_config"] for each in served if each["model_id"] == MINILM)
     folder = write(tmp_path / "configs", one=config("one"), minilm=image)
     assert actions(run("apply", folder, "--json")) == {"acme/one": "create", MINILM: "same"}
@@ -221,14 +221,15 @@ def test_killed_at_ten_random_points_and_run_again_it_ends_the_same(server: Serv
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__, "sie_cluster.cli.config.changes"])
     exits: list[int | None] = []
-    for kill_at in sorted(random.Random(1).sample(range(1, len(wanted) - 5), 10)):
-        process = processes.Process(target=apply_in_a_process, args=(folder, env))
-        process.start()
-        while epoch(server) < begin + kill_at and process.is_alive():
-            pass
-        process.kill()
-        process.join(BOUND_S)
-        exits.append(process.exitcode)
+    with httpx.Client(base_url=server.url, headers=ADMIN, timeout=BOUND_S) as client:  # a new one each time is slow
+        for kill_at in sorted(random.Random(1).sample(range(1, len(wanted) - 5), 10)):
+            process = processes.Process(target=apply_in_a_process, args=(folder, env))
+            process.start()
+            while client.get("/v1/configs/epoch").json()["epoch"] < begin + kill_at and process.is_alive():
+                pass
+            process.kill()
+            process.join(BOUND_S)
+            exits.append(process.exitcode)
     # On a busy machine one may end before the signal reaches it.
     assert (set(exits) <= {0, -signal.SIGKILL}, exits.count(-signal.SIGKILL) >= 5) == (True, True), exits
     assert run("apply", folder).exit_code == 0

@@ -36,12 +36,12 @@ def raw(server: Server, head: str, headers: str, body: bytes = b"") -> tuple[int
 
 
 def epoch(server: Server) -> int:
-    told: int = httpx.get(f"{server.url}/v1/configs/epoch", headers=ADMIN).json()["epoch"]
+    told: int = httpx.get(f"{server.url}/v1/configs/epoch", headers=ADMIN, timeout=60).json()["epoch"]
     return told
 
 
 def test_an_id_may_hold_slashes_and_colons_escaped_or_not(server: Server) -> None:
-    with httpx.Client(base_url=server.url, headers=ADMIN) as client:
+    with httpx.Client(base_url=server.url, headers=ADMIN, timeout=60) as client:
         assert client.put(f"{MODELS}/acme%2Fencoder", json=CONFIG).status_code == 200
         for path in ("acme/encoder", "acme%2Fencoder", "acme%2fencoder%3Adefault"):
             assert yaml.safe_load(client.get(f"{MODELS}/{path}").text) == CONFIG
@@ -89,15 +89,20 @@ def test_a_page_that_a_foreign_name_or_origin_serves_may_not_call(server: Server
     before = epoch(server)
     for foreign in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
         for path in ("epoch", "models"):
-            reply = httpx.get(f"{server.url}/v1/configs/{path}", headers={**ADMIN, **foreign})
+            reply = httpx.get(f"{server.url}/v1/configs/{path}", headers={**ADMIN, **foreign}, timeout=60)
             assert (reply.status_code, reply.json()["error"]["error"]) == (403, "forbidden")
-        assert httpx.post(f"{server.url}{MODELS}", json=CONFIG, headers={**ADMIN, **foreign}).status_code == 403
+        assert (
+            httpx.post(f"{server.url}{MODELS}", json=CONFIG, headers={**ADMIN, **foreign}, timeout=60).status_code
+            == 403
+        )
     assert epoch(server) == before
 
 
 def test_metrics_and_probes_need_no_token_and_tell_of_the_service(server: Server) -> None:
-    assert httpx.get(f"{server.url}/readyz").text == httpx.get(f"{server.url}/livez").text == "ok"
-    told = httpx.get(f"{server.url}/metrics").text
+    assert (
+        httpx.get(f"{server.url}/readyz", timeout=60).text == httpx.get(f"{server.url}/livez", timeout=60).text == "ok"
+    )
+    told = httpx.get(f"{server.url}/metrics", timeout=60).text
     assert f"sie_config_epoch {float(epoch(server))}" in told
     assert f"sie_config_backup_epoch {float(epoch(server))}" in told
     assert "sie_config_models{" in told
@@ -105,6 +110,6 @@ def test_metrics_and_probes_need_no_token_and_tell_of_the_service(server: Server
 
 
 def test_neither_log_nor_metrics_hold_a_token(server: Server) -> None:
-    httpx.get(f"{server.url}/v1/configs/export", headers={"Authorization": "Bearer the-client"})
-    told = server.log() + httpx.get(f"{server.url}/metrics").text
+    httpx.get(f"{server.url}/v1/configs/export", headers={"Authorization": "Bearer the-client"}, timeout=60)
+    told = server.log() + httpx.get(f"{server.url}/metrics", timeout=60).text
     assert [token for token in TOKENS.values() if token in told] == []

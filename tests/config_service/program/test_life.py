@@ -36,13 +36,13 @@ def test_two_services_beside_each_other_write_and_follow_one_another(tmp_path: P
         config_server(tmp_path / "a", stores["a"]) as first,
         config_server(tmp_path / "b", stores["b"]) as second,
     ):
-        until(lambda: httpx.get(f"{first.url}/readyz").status_code == 200, "it is never ready")
-        assert httpx.post(f"{first.url}{MODELS}", json=CONFIG).json()["epoch"] == 1
+        until(lambda: httpx.get(f"{first.url}/readyz", timeout=60).status_code == 200, "it is never ready")
+        assert httpx.post(f"{first.url}{MODELS}", json=CONFIG, timeout=60).json()["epoch"] == 1
         until(lambda: epoch(second) == 1, "the second does not follow")
-        assert httpx.delete(f"{second.url}{MODELS}/acme/encoder").json()["epoch"] == 2
+        assert httpx.delete(f"{second.url}{MODELS}/acme/encoder", timeout=60).json()["epoch"] == 2
         first.signal(signal.SIGTERM)
         assert first.wait() == 0
-        assert httpx.post(f"{second.url}{MODELS}", json=CONFIG).json()["epoch"] == 3
+        assert httpx.post(f"{second.url}{MODELS}", json=CONFIG, timeout=60).json()["epoch"] == 3
         until(lambda: json.loads((tmp_path / "store/configs.json").read_text())["epoch"] == 3, "there is no backup")
 
 
@@ -59,16 +59,18 @@ def test_an_empty_broker_is_restored_from_the_backup_at_the_start_and_by_the_com
         with running(broker, tmp_path / "broker.log"):
             server.wait_until_ready()
             for sie_id in ("acme/encoder", "acme/other"):
-                assert httpx.post(f"{server.url}{MODELS}", json={**CONFIG, "sie_id": sie_id}).status_code == 201
-            export = httpx.get(f"{server.url}/v1/configs/export").text
+                assert (
+                    httpx.post(f"{server.url}{MODELS}", json={**CONFIG, "sie_id": sie_id}, timeout=60).status_code
+                    == 201
+                )
+            export = httpx.get(f"{server.url}/v1/configs/export", timeout=60).text
             until(lambda: backup.exists() and json.loads(backup.read_text())["epoch"] == 2, "there is no backup")
         shutil.rmtree(tmp_path / "jetstream")
         with running(broker, tmp_path / "broker.log"):
-            until(lambda: epoch(server) > 2, "the service restores nothing")  # two models, between two marks
-            assert epoch(server) == 6
-            listed = httpx.get(f"{server.url}/v1/configs/export").json()
+            until(lambda: epoch(server) == 6, "the service restores nothing")  # two models, between two marks
+            listed = httpx.get(f"{server.url}/v1/configs/export", timeout=60).json()
             assert len(listed["models"]) == len(json.loads(export)["models"])
-            assert httpx.delete(f"{server.url}{MODELS}/acme/other").json()["epoch"] == 7
+            assert httpx.delete(f"{server.url}{MODELS}/acme/other", timeout=60).json()["epoch"] == 7
             (tmp_path / "export.json").write_text(export)
             command = ["config", "restore", str(tmp_path / "export.json")]
             told = CliRunner().invoke(main, command, env=env)
@@ -76,13 +78,13 @@ def test_an_empty_broker_is_restored_from_the_backup_at_the_start_and_by_the_com
             told = CliRunner().invoke(main, [*command, "--replace"], env=env)
             assert (told.exit_code, told.stdout) == (0, "2 models at epoch 8; the backup is of epoch 2.\n"), told.output
             until(lambda: epoch(server) == 8, "the service does not follow")
-            assert httpx.get(f"{server.url}{MODELS}/acme/other").status_code == 200
+            assert httpx.get(f"{server.url}{MODELS}/acme/other", timeout=60).status_code == 200
 
 
 def test_a_write_that_hangs_at_the_store_does_not_hold_up_the_end(tmp_path: Path) -> None:
     env = {"SIE_CONFIG_STORE_DIR": str(tmp_path / "store"), "SIE_DRAIN_TIMEOUT_S": "0.2"}
     with config_server(tmp_path / "config", env) as server:
-        assert httpx.post(f"{server.url}{MODELS}", json=CONFIG).status_code == 201
+        assert httpx.post(f"{server.url}{MODELS}", json=CONFIG, timeout=60).status_code == 201
         kept = tmp_path / "store" / "configs.json"
         kept.unlink()
         os.mkfifo(kept)  # whoever reads it waits for a writer, as on a disk that does not answer

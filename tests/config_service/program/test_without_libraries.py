@@ -17,15 +17,15 @@ TOLD = ("bundle_config_hashes", "bundle_pool_config_hashes", "bundle_adapters", 
 
 def told(server: Server) -> dict[str, object]:
     """What it tells but its epoch."""
-    export = httpx.get(f"{server.url}/v1/configs/export", headers=ADMIN).json()
-    epoch = httpx.get(f"{server.url}/v1/configs/epoch", headers=ADMIN).json()
+    export = httpx.get(f"{server.url}/v1/configs/export", headers=ADMIN, timeout=60).json()
+    epoch = httpx.get(f"{server.url}/v1/configs/epoch", headers=ADMIN, timeout=60).json()
     return {**epoch, **{name: export[name] for name in TOLD}, "epoch": None}
 
 
 def test_the_export_without_libraries_is_that_with_them_and_none_is_imported(server: Server, tmp_path: Path) -> None:
     python = make_bare_environment(tmp_path / "bare")
     tried = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
-    found = subprocess.run([python, "-c", tried, *LIBRARIES], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run([python, "-c", tried, *LIBRARIES], capture_output=True, text=True, timeout=250, check=True)
     assert found.stdout == "[]\n", "the environment is not bare"
     with config_server(tmp_path / "without", prefix=(str(python),)) as without:
         expected = told(server)

@@ -42,7 +42,7 @@ def test_the_refusals_of_a_start_are_those_of_the_page(process_state: None) -> N
 
 def test_the_wrong_address_answers_what_the_page_says(fake_server: str) -> None:
     assert "404 `NOT_FOUND`" in PAGE
-    reply = httpx.post(f"{fake_server}/v1/embedings", json={"model": "sie-fake/embedder", "input": "a"})
+    reply = httpx.post(f"{fake_server}/v1/embedings", json={"model": "sie-fake/embedder", "input": "a"}, timeout=60)
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "NOT_FOUND")
     assert "/v1/embeddings" in reply.json()["error"]["message"]
 
@@ -55,7 +55,7 @@ def test_the_options_and_metrics_of_an_upgrade_are_there(page: Path, fake_server
     assert [
         name for name in re.findall(r"(?<=`)--[a-z-]+|sie serve (?:\S+ )*(--[a-z-]+)", ours) if name not in offered
     ] == []
-    metrics = httpx.get(f"{fake_server}/metrics").text
+    metrics = httpx.get(f"{fake_server}/metrics", timeout=60).text
     names = re.findall(r"`(sie_[a-z_]+)`", "\n".join(row for row in rows if not row.startswith("`sie_id")))
     assert names
     assert [name for name in names if f"# HELP {name} " not in metrics and f"# HELP {name}_total " not in metrics] == []

@@ -27,7 +27,7 @@ KINDS = {
     "finish lacks memory": ({"options": {"finish_oom_text": MARK}}, "RESOURCE_EXHAUSTED"),
     "not a number": ({"options": {"nan_text": MARK}}, "NON_FINITE_OUTPUT"),
     "deadline": ({"options": {"latency_ms": 300.0}, "timeout_s": 0.05}, "DEADLINE_EXCEEDED"),
-    "client gone": ({"options": {"latency_ms": 300.0}, "cancel": True}, "cancelled"),
+    "client gone": ({"options": {"latency_ms": 1000.0}, "cancel": True}, "cancelled"),
     "device lost": ({"options": {"lost_text": MARK}}, "QUEUE_UNAVAILABLE"),
 }
 

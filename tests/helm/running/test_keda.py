@@ -53,7 +53,7 @@ def prometheus(folder: Path, port: int, targets: list[str]) -> Iterator[str]:
 
     def ready() -> bool:
         try:
-            return httpx.get(f"{url}/-/ready").status_code == 200
+            return httpx.get(f"{url}/-/ready", timeout=60).status_code == 200
         except httpx.HTTPError:
             return False
 

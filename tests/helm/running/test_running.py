@@ -99,12 +99,12 @@ def test_every_gateway_answers_with_the_vectors_of_the_library(cluster: Cluster,
 def test_who_has_no_token_is_refused_where_the_values_say_so(cluster: Cluster) -> None:
     (url, *_) = cluster.urls("gateway")
     wanted = 401 if secret(cluster, "auth-token") else 200
-    assert httpx.get(f"{url}/v1/models").status_code == wanted
+    assert httpx.get(f"{url}/v1/models", timeout=60).status_code == wanted
     for of in cluster.of("worker"):
         for port in of.container.ports.values():
-            assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == wanted
+            assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).status_code == wanted
     (config, *_) = cluster.urls("config")
-    assert httpx.get(f"{config}/v1/configs/export").status_code == 401
+    assert httpx.get(f"{config}/v1/configs/export", timeout=60).status_code == 401
 
 
 def test_a_model_of_the_config_service_reaches_worker_and_gateways(cluster: Cluster, vectors: np.ndarray) -> None:
@@ -122,7 +122,7 @@ def test_a_model_of_the_config_service_reaches_worker_and_gateways(cluster: Clus
 
 
 def status(url: str, headers: dict[str, str]) -> dict[str, Any]:
-    answer = httpx.get(f"{url}/v1/configs/models/{MINILM}/status", headers=headers, timeout=10)
+    answer = httpx.get(f"{url}/v1/configs/models/{MINILM}/status", headers=headers, timeout=60)
     found: dict[str, Any] = answer.json()
     return found
 
@@ -151,7 +151,7 @@ def test_nobody_is_connected_whom_the_network_policies_keep_out(cluster: Cluster
 
 def test_the_autoscalers_series_are_there_from_the_start(cluster: Cluster) -> None:
     reader = reading(cluster)
-    metrics = httpx.get(f"{cluster.urls('gateway')[0]}/metrics", headers=reader, timeout=10).text
+    metrics = httpx.get(f"{cluster.urls('gateway')[0]}/metrics", headers=reader, timeout=60).text
     for name in ("pending_demand", "queue_age_seconds", "active_lease_gpus"):
         assert f'sie_gateway_{name}{{bundle="default",machine_profile="cpu"}} 0.0' in metrics
 

@@ -99,7 +99,7 @@ def test_a_number_that_is_none_leaves_no_server(url: str) -> None:
 
 
 def test_routes_for_classes_of_texts_say_that_it_has_none(url: str) -> None:
-    answer = httpx.post(f"{url}/classify", json={"model": "test/names", "input": "a"})
+    answer = httpx.post(f"{url}/classify", json={"model": "test/names", "input": "a"}, timeout=60)
     assert answer.status_code == 400
     assert "has no classes of its own" in answer.text
 
@@ -112,7 +112,7 @@ def test_the_command_line_names_family_runner_and_precision(
         env={**os.environ, **environment, "SIE_MODELS_DIR": str(folder / "models"), "SIE_HF_FALLBACK": "false"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=True,
     )
     assert "pytorch-tokens: its config.json names BertForTokenClassification" in done.stdout

@@ -82,7 +82,7 @@ class Brokers:
 
     def clients(self, number: int) -> int:
         """Count the programs that are connected to a broker."""
-        return int(httpx.get(f"http://{HOST}:{self._monitors[number]}/varz", timeout=ASK_S).json()["connections"])
+        return int(httpx.get(f"http://{HOST}:{self._monitors[number]}/varz", timeout=30).json()["connections"])
 
     def _stream(self) -> int | None:
         told = (self._ask(f"$JS.API.STREAM.INFO.{self._queue}") or {}).get("cluster", {})

@@ -95,7 +95,7 @@ class Struck:
         found = {}
         for url in self.urls:
             try:
-                text = httpx.get(f"{url}/metrics", timeout=5).text
+                text = httpx.get(f"{url}/metrics", timeout=30).text
             except httpx.TransportError:
                 continue
             match = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
@@ -160,7 +160,7 @@ def role_of(process: psutil.Process) -> str:
 def healthy_workers(url: str) -> int:
     """Count the workers that a gateway hears of and that take work."""
     try:
-        workers = httpx.get(f"{url}/health", timeout=10).json()["workers"]
+        workers = httpx.get(f"{url}/health", timeout=30).json()["workers"]
     except httpx.TransportError:
         return 0
     return sum(worker["healthy"] for worker in workers)

@@ -26,7 +26,7 @@ WARM_UP = 1 / 3
 """The part of a soak that is not judged: models load for the first time, heaps and caches grow to their size."""
 WARM_UP_PACE = 4.0
 """How much faster requests come meanwhile: a heap settles with the number of requests, not with time."""
-EXTRA_S = 60.0
+EXTRA_S = 150.0
 ANSWER_S = 60.0
 """For one answer."""
 SOON_S = 0.005

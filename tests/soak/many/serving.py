@@ -13,7 +13,7 @@ import httpx
 
 from tests.conftest import Server
 
-WAIT_S = 60.0
+WAIT_S = 100.0
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-RETRY_LIMIT_S = 60.0
+RETRY_LIMIT_S = 200.0
 RETRIED = {"MODEL_LOADING", "MODEL_NOT_LOADED", "RESOURCE_EXHAUSTED", "QUEUE_FULL"}
 
 
@@ -58,7 +58,7 @@ class Traffic:
             client.join()
 
     def _client(self) -> None:
-        with httpx.Client(base_url=self.url, timeout=60) as http:
+        with httpx.Client(base_url=self.url, timeout=RETRY_LIMIT_S) as http:
             while True:
                 with self._lock:
                     if not self.waiting:
@@ -69,7 +69,7 @@ class Traffic:
                 self._ask(http, model, f"text number {number}")
 
     def _ask(self, http: httpx.Client, model: str, text: str) -> None:
-        """Ask as a client does: an answer that says to come back is no failure until it has said so for a minute."""
+        """Ask as a client does: an answer that says to come back is no failure until it has said so for minutes."""
         until = time.monotonic() + RETRY_LIMIT_S
         while True:
             answer = http.post("/v1/embeddings", json={"model": model, "input": [text]})
