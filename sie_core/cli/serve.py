@@ -14,7 +14,6 @@ import click
 
 from sie_core.cli.composition.compose import LEVELS, announce
 from sie_core.cli.composition.program import program
-from sie_core.serving.garbage import keep_imported
 from sie_core.serving.listening import listen
 
 
@@ -48,7 +47,6 @@ def command(models: tuple[str, ...], more: tuple[str, ...], **options: Any) -> N
     ):
         from sie_core.server import end_process, serve
 
-        keep_imported()
         serve(settings, plugins, listener, on_ready=partial(announce, as_json=settings.log_json))
     end_process()
 
