@@ -22,7 +22,7 @@ from sie_core.plugins import PluginSet
 from sie_core.server.examples import announcement
 from sie_core.serving.announcement import Announcement
 from sie_core.serving.draining import Drain
-from sie_core.serving.garbage import collect_seldom
+from sie_core.serving.garbage import collect_seldom, keep_imported
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, url_of
 from sie_core.settings import Settings, SettingsError
@@ -52,6 +52,7 @@ def serve(
     """
     require_temporary_folder()
     collect_seldom()
+    keep_imported()
     run_loop(_serve(settings, plugins, listener, on_ready))
 
 

@@ -27,6 +27,11 @@ def collect_seldom() -> None:
     gc.set_threshold(*COLLECT_EVERY)
 
 
+def keep_imported() -> None:
+    """Leave what has been imported out of every pass from now on: it stays until the end of the process."""
+    gc.freeze()
+
+
 def bound_arenas() -> None:
     """Bound glibc's arenas to `ARENA_MAX`, unless `MALLOC_ARENA_MAX` is set; before threads are started."""
     if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:

@@ -29,6 +29,13 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
+def _open_socket(*arguments: Any, **options: Any) -> asyncio.Protocol:
+    """Make the protocol of a WebSocket, whose library is imported for the first one."""
+    from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+    return WSProtocol(*arguments, **options)
+
+
 class HttpServer(uvicorn.Server):
     """Uvicorn without its signal handlers; `Drain` takes the signals.
 
@@ -50,7 +57,7 @@ class HttpServer(uvicorn.Server):
         config = uvicorn.Config(
             app,
             http=connection,  # type: ignore[arg-type]
-            ws="wsproto" if sockets else "none",
+            ws=_open_socket if sockets else "none",  # type: ignore[arg-type]
             ws_max_size=MAX_MESSAGE_BYTES,
             lifespan="off",
             access_log=False,

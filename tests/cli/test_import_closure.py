@@ -56,7 +56,21 @@ def test_plugins_are_listed_without_a_model_library() -> None:
 
 def test_a_server_loads_fastapi_for_the_openapi_document_alone() -> None:
     code = "import sie_core.server.run; from sie_core.api import create_app"
-    assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi', 'jinja2'))}") == ""
+    assert run(f"{code}\n{LOADED.format(names=('torch', 'transformers', 'fastapi', 'jinja2', 'filelock'))}") == ""
+
+
+def test_a_server_loads_what_speaks_websocket_for_the_first_one_alone() -> None:
+    code = "from sie_core.serving.http_server import HttpServer; HttpServer(None, None, [b'/']).config.load()"
+    assert run(f"{code}\n{LOADED.format(names=('wsproto', 'h11'))}") == ""
+
+
+def test_what_a_program_imports_is_left_out_of_later_passes_of_the_garbage_collector() -> None:
+    code = """
+import gc, sie_core.cli.composition.program as program
+with program.program():
+    print(gc.get_freeze_count() > 10_000)
+"""
+    assert run(code) == "True"
 
 
 def test_an_adapter_process_loads_no_routes_and_no_model_library_before_a_model() -> None:

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from sie_core.cache.disk import hub_layout
 from sie_core.cache.disk.leases import PULL_WAIT_S, Lease, Locks
 from sie_core.cache.disk.proofs import RECORDS, Proofs
@@ -326,6 +324,8 @@ def _is_locked(file: Path) -> bool:
     """Whether a process holds a lock of the Hub's client; True if there is no lock file to check."""
     if not file.is_file():
         return True
+    from filelock import FileLock, Timeout  # only an unfinished pull needs it
+
     try:
         with FileLock(file, blocking=False):
             return False

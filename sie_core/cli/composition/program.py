@@ -13,7 +13,7 @@ from sie_core.cli.composition.compose import BadSettings, find_plugins, read_set
 from sie_core.concurrency.pacing import PACING
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
 from sie_core.logs import configure_logging
-from sie_core.serving.garbage import bound_arenas, collect_seldom
+from sie_core.serving.garbage import bound_arenas, collect_seldom, keep_imported
 
 if TYPE_CHECKING:
     from sie_core.plugins import PluginSet
@@ -66,6 +66,7 @@ def program(
     try:
         plugins = find_plugins(settings)
         warn_of_unknown_variables(type(settings), plugins)
+        keep_imported()
         yield settings, plugins
     except SettingsError as error:
         raise BadSettings(str(error)) from None

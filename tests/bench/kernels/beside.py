@@ -1,6 +1,7 @@
 """`python -m tests.bench.kernels.beside`: the CPU families beside other runtimes, and the light server.
 
 It writes `cpu.md` and `cpu.json`. Each repetition measures one after the other, so that the machine's drift cancels.
+With `--starts` it prints how long each server takes to the first vector, and writes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.bench.page.results import Record, choose, ratio
 from tests.bench.page.tables import section
 from tests.bench.processes.children import ask
 from tests.bench.processes.environments import ROOT, RUNTIMES, SCRATCH
-from tests.bench.processes.running import serving
+from tests.bench.processes.running import Server, serving
 from tests.bench.processes.servers import SIE, weights
 from tests.bench.workload.reference import reference
 from tests.bench.workload.texts import make_texts
@@ -65,7 +66,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=cpu_budget().threads)
     parser.add_argument("--beside", default="", help="a sentence on what else ran on the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/performance")
+    parser.add_argument("--starts", action="store_true", help="measure the starts alone, and print them")
     given = parser.parse_args()
+    if given.starts:
+        starts = [each for number in range(given.repeats) for each in first_vectors(number, given.threads)]
+        print(section("From the start of the process", START_HEAD, _starts(starts)))
+        return
     RUNTIMES.build()
     graph = SCRATCH / "runtimes" / "model.onnx"
     if not graph.is_file():
@@ -104,12 +110,18 @@ def runtimes(repetition: int, threads: int, seconds: float, graph: Path) -> Iter
             yield "runtimes", {**place, **cell}
 
 
+def first_vectors(repetition: int, threads: int) -> Iterator[Record]:
+    """Measure the start of each server, as `servers` does, without load."""
+    for spec in SERVERS:
+        with serving(spec, threads) as server:
+            yield {**_start(server, repetition), "rss_after_bytes": server.rss_bytes}
+
+
 def servers(repetition: int, threads: int, seconds: float) -> Iterator[tuple[str, Record]]:
     """Measure the start of each server, and its cells."""
     for spec in SERVERS:
         with serving(spec, threads) as server:
-            start = {"server": spec.title, "repetition": repetition, **server.stages_s}
-            start["cpu_s"] = server.footprint.cpu_seconds()
+            start = _start(server, repetition)
             for kind in KINDS:
                 expected = reference(make_texts(kind), threads)
                 for clients in SIZES:
@@ -117,7 +129,12 @@ def servers(repetition: int, threads: int, seconds: float) -> Iterator[tuple[str
                     place = {"server": spec.title, "kind": kind, "size": clients, "repetition": repetition}
                     yield "servers", {**place, **cell}
             after = server.footprint.rss_bytes()
-            yield "starts", {**start, "rss_bytes": server.rss_bytes, "rss_after_bytes": after}
+            yield "starts", {**start, "rss_after_bytes": after}
+
+
+def _start(server: Server, repetition: int) -> Record:
+    place = {"server": server.spec.title, "repetition": repetition}
+    return {**place, **server.stages_s, "cpu_s": server.footprint.cpu_seconds(), "rss_bytes": server.rss_bytes}
 
 
 def page(found: dict[str, Any]) -> str:

@@ -21,7 +21,17 @@ OF_DEBERTA = "deberta"
 FLOAT32 = {"SIE_DEFAULT_COMPUTE_PRECISION": "float32"}
 # PyTorch and oneDNN have switches of their own: on such a machine the loop would have no more either.
 AVX2 = {**FLOAT32, "SIE_CPU_ISA": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-SETTINGS = {"default": {}, "float32": FLOAT32, "float32 on AVX2 alone": AVX2}
+WIDENING = {
+    "SIE_DEFAULT_COMPUTE_PRECISION": "bfloat16",
+    "SIE_CPU_ISA": "avx512",
+    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI",
+}
+SETTINGS = {
+    "default": {},
+    "bfloat16 without its products": WIDENING,
+    "float32": FLOAT32,
+    "float32 on AVX2 alone": AVX2,
+}
 """Environment variables by what they stand for."""
 MINILM, QWEN3, DEBERTA = "all-MiniLM-L6-v2", "Qwen3-Embedding-0.6B", "DeBERTa-v3-small"
 OPERATIONS = {QWEN3: "encode by Qwen3", DEBERTA: "score by DeBERTa"}
