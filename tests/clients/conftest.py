@@ -124,6 +124,20 @@ CLIENTS = {
         ],
         (3, 11),
     ),
+    "framework-stores": (
+        [
+            "chroma-haystack==5.0.0",
+            "langchain-chroma==1.1.0",
+            "langchain-lancedb==0.1.0",
+            "llama-index-vector-stores-chroma==0.6.0",
+            "llama-index-vector-stores-lancedb==0.6.0",
+            "llama-index-vector-stores-qdrant==0.10.4",
+            "pytest==9.2.0",
+            "qdrant-haystack==13.1.0",
+            *("httpcore>=1", "httpx>=0.27", "msgpack>=1.1", "numpy>=1.26"),  # what sie-sdk needs
+        ],
+        (3, 11),
+    ),
     "databases": (
         [
             "milvus-lite==3.2.2",
