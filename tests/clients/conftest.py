@@ -132,6 +132,7 @@ CLIENTS = {
             "llama-index-vector-stores-chroma==0.6.0",
             "llama-index-vector-stores-lancedb==0.6.0",
             "llama-index-vector-stores-qdrant==0.10.4",
+            "pandas==3.1.1",  # of LlamaIndex's LanceDB
             "pytest==9.2.0",
             "qdrant-haystack==13.1.0",
             *("httpcore>=1", "httpx>=0.27", "msgpack>=1.1", "numpy>=1.26"),  # what sie-sdk needs

@@ -16,8 +16,8 @@ import pytest
 from sie_sdk import SIEClient
 
 from tests.clients.conftest import client_environment
+from tests.integrations.cases import ROOT, run_cases
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/use/integrations.md").read_text()
 ROWS = Path(__file__).parent / "rows"
 EMBEDDER, RERANKER, EXTRACTOR = "sie-fake/embedder", "sie-fake/reranker", "sie-fake/extractor"
@@ -103,3 +103,7 @@ def test_a_recipe_of_the_page_finds_the_right_text(store, minilm_server) -> None
     code = code.replace("http://127.0.0.1:8080", minilm_server).replace("prithivida/Splade_PP_en_v2", EMBEDDER)
     told = client_environment("databases").run(str(ROWS / "recipe.py"), code=code, paths=[str(ROOT / "sdk/python")])
     assert "a red fox sleeps" in told["printed"]
+
+
+def test_every_store_of_a_framework_finds_planted_documents(minilm_server, tmp_path) -> None:
+    run_cases(ROWS, client_environment("framework-stores"), minilm_server, tmp_path)
