@@ -91,7 +91,7 @@ LONG := $(addprefix tests/,verification soak cluster helm clients pytorch plugin
 OTHERS := $(filter-out $(LONG) $(RULES) tests/engine tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 integrations: .venv/.kernels ## the published clients and frameworks in their newest versions, against a server
-	NEWEST=1 $(BIN)/python -m pytest tests/integrations tests/clients -m client
+	NEWEST=1 EVERY_ROW=1 $(BIN)/python -m pytest tests/integrations tests/clients -m client
 
 test: .venv/.kernels ## everything: the checks, then every test (TESTS="tests/engine -k drain")
 ifdef TESTS

@@ -105,6 +105,51 @@ CLIENTS = {
         (3, 11),
     ),
     "lancedb": (["lancedb==0.40.0", "openai==3.52.0", "sie-sdk==0.10.1"], (3, 12)),
+    "published-integrations": (
+        [
+            f"sie-{each}==0.10.1"
+            for each in ("langchain", "llamaindex", "haystack", "chroma", "lancedb", "qdrant", "weaviate", "dspy")
+        ],
+        (3, 12),
+    ),
+    "frameworks": (
+        [
+            "dspy==3.4.1",
+            "jina-haystack==2.0.1",
+            "langchain-cohere==0.6.0",
+            "llama-index-embeddings-openai==0.7.0",
+            "mem0ai==2.2.1",
+            "torch<=2.13.0",  # of txtai
+            "txtai==9.14.0",
+        ],
+        (3, 11),
+    ),
+    "framework-stores": (
+        [
+            "chroma-haystack==5.0.0",
+            "langchain-chroma==1.1.0",
+            "langchain-lancedb==0.1.0",
+            "llama-index-vector-stores-chroma==0.6.0",
+            "llama-index-vector-stores-lancedb==0.6.0",
+            "llama-index-vector-stores-qdrant==0.10.4",
+            "pandas==3.1.1",  # of LlamaIndex's LanceDB
+            "pytest==9.2.0",
+            "qdrant-haystack==13.1.0",
+            *("httpcore>=1", "httpx>=0.27", "msgpack>=1.1", "numpy>=1.26"),  # what sie-sdk needs
+        ],
+        (3, 11),
+    ),
+    "databases": (
+        [
+            "milvus-lite==3.2.2",
+            "pgserver==0.1.4",
+            "pgvector==0.5.1",
+            "psycopg[binary]==3.3.9",
+            "pymilvus==3.0.2",
+            *("httpcore>=1", "httpx>=0.27", "msgpack>=1.1", "numpy>=1.26"),  # what sie-sdk needs
+        ],
+        (3, 11),
+    ),
 }
 """Environments by name: what pip installs, and the least version of Python."""
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
-import os
-import random
 import re
 import subprocess
 import sys
@@ -14,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import ClientEnvironment, client_environment
+from tests.integrations.cases import ROOT, environment, run_cases
 
-ROOT = Path(__file__).parents[2]
 README = ROOT / "sdk/integrations/README.md"
-INSIDE = Path(__file__).parent / "inside"
 FRAMEWORKS = {
     "langchain": "langchain_core",
     "langchain_qdrant": "langchain_qdrant",
@@ -27,13 +23,6 @@ FRAMEWORKS = {
     "lancedb": "lancedb",
 }
 SHARED = {"sie_integrations", "sie_sdk", "numpy", "pydantic"}
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-WORDS = (
-    "river bridge winter garden engine copper letter window market forest doctor ticket camera island shadow planet "
-    "butter violin saddle rocket pepper candle mirror basket tunnel desert parrot hammer castle blanket pocket thunder "
-    "ladder orange kitchen soldier library mountain elephant umbrella diamond whistle teacher airport history balloon"
-)
-
 pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
 
 
@@ -42,35 +31,9 @@ def frameworks() -> ClientEnvironment:
     return client_environment("integrations")
 
 
-def planted() -> dict[str, list[str]]:
-    """A thousand documents of five words, and queries of four words of some of them."""
-    rng = random.Random(7)
-    documents = list(dict.fromkeys(" ".join(rng.sample(WORDS.split(), 5)) for _ in range(1000)))
-    answers = rng.sample(documents, 100)
-    queries = [" ".join(answer.split()[:4]) for answer in answers]
-    return {"documents": documents, "answers": answers, "queries": queries}
-
-
-def environment(**more: str) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("SIE_", "PYTEST_"))}
-    paths = os.pathsep.join(str(ROOT / each) for each in ("sdk/python", "sdk/integrations"))
-    return {**own, "PYTHONPATH": paths, "ANONYMIZED_TELEMETRY": "False", "HAYSTACK_TELEMETRY_ENABLED": "False", **more}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("cases", sorted(file.stem for file in INSIDE.glob("*_cases.py")))
-def test_a_framework_does_what_it_promises(cases, frameworks, minilm_server, tmp_path) -> None:
-    command = [str(frameworks.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
-    options = ["-c", "/dev/null", "--rootdir", str(tmp_path), "--confcutdir", str(INSIDE), "-o", "asyncio_mode=auto"]
-    done = subprocess.run(
-        [*command, *options, str(INSIDE / f"{cases}.py")],
-        env=environment(URL=minilm_server, DENSE=MINILM, PLANTED=json.dumps(planted())),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_frameworks_do_what_they_promise(frameworks, minilm_server, tmp_path) -> None:
+    run_cases(Path(__file__).parent / "inside", frameworks, minilm_server, tmp_path)
 
 
 def test_a_module_imports_its_own_framework_alone() -> None:

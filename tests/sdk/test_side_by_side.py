@@ -111,6 +111,35 @@ def test_a_loop_that_is_left_leaves_no_task_behind(server: Scripted):
     assert asyncio.run(asyncio.wait_for(main(), 60)) == set()
 
 
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_no_more_items_are_held_than_twice_those_of_the_requests_in_flight(server: Scripted, kind: str):
+    server.script = [ok(4)] * 25
+    drawn, ahead = 0, []
+
+    def items() -> Iterator[str]:
+        nonlocal drawn
+        for place in range(100):
+            drawn += 1
+            yield str(place)
+
+    def stream(client: Any) -> Any:
+        return client.encode_iter("org/m", items(), batch_size=4, parallel=2, progress=False)
+
+    if kind == "sync":
+        with SIEClient(server.url) as client:
+            ahead = [drawn - place for place, _ in enumerate(stream(client))]
+    else:
+
+        async def main() -> list[int]:
+            async with SIEAsyncClient(server.url) as client:
+                places = iter(range(100))
+                return [drawn - next(places) async for _ in stream(client)]
+
+        ahead = asyncio.run(asyncio.wait_for(main(), 60))
+    assert len(ahead) == 100
+    assert max(ahead) == 2 * 2 * 4
+
+
 def test_a_bar_is_opened_when_the_results_are_asked_for(server: Scripted, capsys: pytest.CaptureFixture[str]):
     server.script = [ok()]
     with SIEClient(server.url) as client:

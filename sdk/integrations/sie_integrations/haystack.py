@@ -6,12 +6,12 @@ A pipeline with them is read by `Pipeline.loads(text, allowed_modules=["sie_inte
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.dataclasses import SparseEmbedding
 from haystack.utils import Secret, deserialize_secrets_inplace
-from sie_sdk.types import EncodeResult, ExtractResult
+from sie_sdk.types import EncodeResult, ExtractResult, OutputType
 
 from sie_integrations.calls import Calls
 
@@ -28,6 +28,9 @@ class _Model:
         settings: Further keyword arguments of the SDK's call, e.g. `dimensions`, `instruction`, `options`, `gpu`.
     """
 
+    _outputs: ClassVar[dict[str, Any]] = {"documents": list[Document]}
+    """What `run` returns, by name."""
+
     def __init__(
         self,
         model: str,
@@ -39,6 +42,7 @@ class _Model:
         self.base_url = base_url
         self.api_key = api_key
         self.settings = settings or {}
+        component.set_output_types(self, **self._outputs)
 
     def to_dict(self) -> dict[str, Any]:
         """Serialise the component."""
@@ -60,64 +64,58 @@ class _Model:
         return Calls(self.model, self.base_url, key, self.settings)
 
 
-@component
-class SIETextEmbedder(_Model):
-    """Embeds a query, with the model's query prompt."""
+class _TextEmbedder(_Model):
+    """Embeds a query into vectors of one type, with the model's query prompt."""
 
-    @component.output_types(embedding=list[float])
+    _type: ClassVar[OutputType] = "dense"
+    _outputs: ClassVar[dict[str, Any]] = {"embedding": list[float]}
+
     def run(self, text: str) -> dict[str, Any]:
         """Embed a query."""
-        return {"embedding": _dense(self._calls.encode([text], "dense", "query")[0])}
+        return _vector(self._calls.encode([text], self._type, "query")[0])
 
-    @component.output_types(embedding=list[float])
     async def run_async(self, text: str) -> dict[str, Any]:
         """Embed a query."""
-        return {"embedding": _dense((await self._calls.aencode([text], "dense", "query"))[0])}
+        return _vector((await self._calls.aencode([text], self._type, "query"))[0])
+
+
+class _DocumentEmbedder(_Model):
+    """Embeds documents into vectors of one type, with the model's document prompt: copies that have them."""
+
+    _type: ClassVar[OutputType] = "dense"
+
+    def run(self, documents: list[Document]) -> dict[str, Any]:
+        """Embed documents."""
+        return _embedded(documents, self._calls.encode(_texts(documents), self._type, "document"))
+
+    async def run_async(self, documents: list[Document]) -> dict[str, Any]:
+        """Embed documents."""
+        return _embedded(documents, await self._calls.aencode(_texts(documents), self._type, "document"))
 
 
 @component
-class SIEDocumentEmbedder(_Model):
+class SIETextEmbedder(_TextEmbedder):
+    """Embeds a query into `embedding`, with the model's query prompt."""
+
+
+@component
+class SIEDocumentEmbedder(_DocumentEmbedder):
     """Embeds documents, with the model's document prompt, into copies that have their `embedding`."""
 
-    @component.output_types(documents=list[Document])
-    def run(self, documents: list[Document]) -> dict[str, Any]:
-        """Embed documents."""
-        return _embedded(documents, self._calls.encode(_texts(documents), "dense", "document"))
 
-    @component.output_types(documents=list[Document])
-    async def run_async(self, documents: list[Document]) -> dict[str, Any]:
-        """Embed documents."""
-        return _embedded(documents, await self._calls.aencode(_texts(documents), "dense", "document"))
+@component
+class SIESparseTextEmbedder(_TextEmbedder):
+    """Embeds a query into `sparse_embedding`, with the model's query prompt."""
+
+    _type = "sparse"
+    _outputs: ClassVar[dict[str, Any]] = {"sparse_embedding": SparseEmbedding}
 
 
 @component
-class SIESparseTextEmbedder(_Model):
-    """Embeds a query into a sparse vector, with the model's query prompt."""
+class SIESparseDocumentEmbedder(_DocumentEmbedder):
+    """Embeds documents, with the model's document prompt, into copies that have their `sparse_embedding`."""
 
-    @component.output_types(sparse_embedding=SparseEmbedding)
-    def run(self, text: str) -> dict[str, Any]:
-        """Embed a query."""
-        return {"sparse_embedding": _sparse(self._calls.encode([text], "sparse", "query")[0])}
-
-    @component.output_types(sparse_embedding=SparseEmbedding)
-    async def run_async(self, text: str) -> dict[str, Any]:
-        """Embed a query."""
-        return {"sparse_embedding": _sparse((await self._calls.aencode([text], "sparse", "query"))[0])}
-
-
-@component
-class SIESparseDocumentEmbedder(_Model):
-    """Embeds documents into sparse vectors: copies that have their `sparse_embedding`."""
-
-    @component.output_types(documents=list[Document])
-    def run(self, documents: list[Document]) -> dict[str, Any]:
-        """Embed documents."""
-        return _sparsely(documents, self._calls.encode(_texts(documents), "sparse", "document"))
-
-    @component.output_types(documents=list[Document])
-    async def run_async(self, documents: list[Document]) -> dict[str, Any]:
-        """Embed documents."""
-        return _sparsely(documents, await self._calls.aencode(_texts(documents), "sparse", "document"))
+    _type = "sparse"
 
 
 @component
@@ -138,13 +136,11 @@ class SIERanker(_Model):
     def _parameters(self) -> dict[str, Any]:
         return {**_Model._parameters(self), "top_k": self.top_k}
 
-    @component.output_types(documents=list[Document])
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, Any]:
         """Rank documents."""
         ranked = self._calls.rank(query, _texts(documents), top_k or self.top_k)
         return {"documents": [replace(documents[place], score=score) for place, score in ranked]}
 
-    @component.output_types(documents=list[Document])
     async def run_async(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, Any]:
         """Rank documents."""
         ranked = await self._calls.arank(query, _texts(documents), top_k or self.top_k)
@@ -158,12 +154,10 @@ class SIEExtractor(_Model):
     `settings={"labels": […]}` says what to look for.
     """
 
-    @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, Any]:
         """Extract from documents."""
         return _extracted(documents, self._calls.extract(_texts(documents)))
 
-    @component.output_types(documents=list[Document])
     async def run_async(self, documents: list[Document]) -> dict[str, Any]:
         """Extract from documents."""
         return _extracted(documents, await self._calls.aextract(_texts(documents)))
@@ -176,22 +170,17 @@ def _texts(documents: Sequence[Document]) -> list[str]:
     return [document.content for document in documents]
 
 
-def _dense(result: EncodeResult) -> list[float]:
-    return list(result["dense"].tolist())
-
-
-def _sparse(result: EncodeResult) -> SparseEmbedding:
-    return SparseEmbedding(result["sparse"]["indices"].tolist(), result["sparse"]["values"].tolist())
+def _vector(result: EncodeResult) -> dict[str, Any]:
+    """Return a result's vector by the name of a document's field."""
+    if "sparse" in result:
+        sparse = result["sparse"]
+        return {"sparse_embedding": SparseEmbedding(sparse["indices"].tolist(), sparse["values"].tolist())}
+    return {"embedding": result["dense"].tolist()}
 
 
 def _embedded(documents: Sequence[Document], results: Sequence[EncodeResult]) -> dict[str, Any]:
     pairs = zip(documents, results, strict=True)
-    return {"documents": [replace(document, embedding=_dense(result)) for document, result in pairs]}
-
-
-def _sparsely(documents: Sequence[Document], results: Sequence[EncodeResult]) -> dict[str, Any]:
-    pairs = zip(documents, results, strict=True)
-    return {"documents": [replace(document, sparse_embedding=_sparse(result)) for document, result in pairs]}
+    return {"documents": [replace(document, **_vector(result)) for document, result in pairs]}
 
 
 def _extracted(documents: Sequence[Document], results: Sequence[ExtractResult]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from sie_core.cli import main
 from sie_core.contracts.errors import LoadFailure
 from tests.docs.test_generated import ROOT
 
-PAGE = (ROOT / "docs/use/troubleshooting.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/use/errors.md").read_text(encoding="utf-8").partition("## From what you see")[2]
 UPGRADES = sorted((ROOT / "docs/operate/upgrade-from").glob("*.md"))
 STATUS = re.compile(r"\b([45]\d\d) `([A-Z_]+)`")
 
