@@ -28,6 +28,7 @@ def variables(kind: str, site: Path) -> dict[str, str]:
     name = f"new-{kind}"
     chosen = {
         "memory": {"SIE_MEMORY_MANAGER": name},
+        "queue": {"SIE_NATS_URL": f"{name}://cluster"},
         "runner": {"SIE_RUNNER": name},
         "scheduler": {"SIE_SCHEDULER": name},
         "store": {"SIE_PAYLOAD_STORE_URL": f"{name}://bucket"},
@@ -52,8 +53,12 @@ def ask(kind: str, folder: Path, environ: dict[str, str]) -> None:
         model = "sie-fake/media" if kind == "postprocessor" else "sie-fake/embedder"
     operation = "extract" if kind == "head" else "encode"
     body = {**ITEM, "params": {"options": {"new_postprocessor": True}}} if kind == "postprocessor" else ITEM
-    with server(["--preload", model], folder, environ) as url:
-        answer = httpx.post(f"{url}/v1/{operation}/{model}", json=body, timeout=60)
+    if kind == "queue":
+        with server([], folder, environ, command="gateway") as url:
+            answer = httpx.get(f"{url}/healthz", timeout=60)
+    else:
+        with server(["--preload", model], folder, environ) as url:
+            answer = httpx.post(f"{url}/v1/{operation}/{model}", json=body, timeout=60)
     print(
         f"    serve and ask: {answer.status_code} {answer.text[:80]} ({time.monotonic() - started:.0f} s)", flush=True
     )
