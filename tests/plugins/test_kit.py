@@ -30,8 +30,18 @@ from sie_core.settings import Settings
 
 test_sie_fake_conforms = conformance("sie-fake", models=["sie-fake/embedder:tuned", "sie-fake/extractor:windowed"])
 test_sie_core_conforms = conformance("sie-core")
-test_the_emulated_accelerator_conforms = conformance("sie-fake", models=["sie-fake/media"], device="fake")
+ACCELERATED = checks_of("sie-fake", models=["sie-fake/media"], device="fake")
+CONVERTED = checks_of("sie-fake", models=["sie-fake/tokens:muvera"])
 
+
+@pytest.mark.parametrize("check", [each for each in ACCELERATED if each.kind == "model"], ids=str)
+def test_a_model_on_the_emulated_accelerator_conforms(check):
+    check.run()
+
+
+def test_a_profile_that_makes_other_outputs_than_its_adapter_is_served():
+    (check,) = [each for each in CONVERTED if each.id == "model/the-engine-serves-it"]
+    check.run()
 
 ENCODES = {"encode": {"dense": {"dim": 8}}}
 NAMES = [Item(text="here person=Ada lives"), Item(text="place=Rome and person=Bo in a model")]
