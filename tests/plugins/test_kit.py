@@ -43,6 +43,7 @@ def test_a_profile_that_makes_other_outputs_than_its_adapter_is_served():
     (check,) = [each for each in CONVERTED if each.id == "model/the-engine-serves-it"]
     check.run()
 
+
 ENCODES = {"encode": {"dense": {"dim": 8}}}
 NAMES = [Item(text="here person=Ada lives"), Item(text="place=Rome and person=Bo in a model")]
 
