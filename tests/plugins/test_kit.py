@@ -125,6 +125,12 @@ def test_the_kit_lists_every_part_of_a_distribution():
     assert len(names) == len(set(names))
 
 
+def test_a_distribution_of_commands_alone_is_checked_too():
+    checks = {str(check): check for check in checks_of("sie-kit")}
+    checks["command plugins new: its commands can be called"].run()
+    assert "distribution sie-kit: discovery stays light" in checks
+
+
 def test_a_distribution_without_a_plugin_is_named_with_those_that_have_one():
     with pytest.raises(PluginError, match=r"'sie-fakee' is installed; there are those of .*sie-fake"):
         checks_of("sie-fakee")

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from sie_core.settings import Settings, load_settings
 from sie_kit.checks.adapter import ADAPTER_CHECKS
 from sie_kit.checks.conversions import DTYPE_CHECKS, POSTPROCESSOR_CHECKS
 from sie_kit.checks.devices import PROBE_CHECKS
-from sie_kit.checks.families import COMMAND_CHECKS, DISTRIBUTION_CHECKS, FAMILY_CHECKS, PACKAGE_CHECKS
+from sie_kit.checks.families import COMMAND_CHECKS, DISTRIBUTION_CHECKS, FAMILY_CHECKS, PACKAGE_CHECKS, Sources
 from sie_kit.checks.memory import MEMORY_CHECKS
 from sie_kit.checks.models import (
     NAMED_CHECKS,
@@ -111,17 +111,19 @@ def checks_of(
         repository: A Hub repository whose weights its tiers have; None skips the check that needs one.
 
     Raises:
-        PluginError: No such distribution registers a plugin, or its plugin is broken; names the cause.
+        PluginError: No such distribution brings a plugin or a command, or its plugin is broken; names the cause.
     """
     models_dir = None if models_dir is None else models_dir.resolve()  # configs name their files whole
     settings = load_settings() if models_dir is None else load_settings(models_dir=models_dir)
     plugins = discover(settings, BUILTINS)
-    reports = _reports_of(distribution, plugins)
+    commands = _commands_of(distribution)
+    reports = _reports_of(distribution, plugins, optional=bool(commands))
     catalog = build_catalog(settings, plugins)
     kit = _Kit(plugins, settings, catalog, device, items, models_dir, queue_url, store_url, repository)
-    checks = list(_all("distribution", distribution, DISTRIBUTION_CHECKS, reports))
+    sources = Sources(distribution, [each.module for each in reports], [each.module for each in commands])
+    checks = list(_all("distribution", distribution, DISTRIBUTION_CHECKS, sources))
     checks += [check for report in reports for check in kit.parts(report)]
-    for command in _commands(distribution):
+    for command in (command for each in commands for command in each.load()):
         checks += _all("command", command.name, COMMAND_CHECKS, command)
     chosen = list(kit.models(reports) if models is None else models)
     for model in chosen:
@@ -297,10 +299,10 @@ class _Kit:
         return choose_family(self.plugins, resolved, card, find_device(self.device, self.plugins)).family.id
 
 
-def _reports_of(distribution: str, plugins: PluginSet) -> list[PluginReport]:
+def _reports_of(distribution: str, plugins: PluginSet, *, optional: bool) -> list[PluginReport]:
     wanted = canonicalize_name(distribution)
     reports = [report for report in plugins.reports if canonicalize_name(report.distribution) == wanted]
-    if not reports:
+    if not reports and not optional:
         there = ", ".join(sorted({report.distribution for report in plugins.reports}))
         raise PluginError(f"no plugin of a distribution {distribution!r} is installed; there are those of {there}")
     for report in reports:
@@ -309,11 +311,10 @@ def _reports_of(distribution: str, plugins: PluginSet) -> list[PluginReport]:
     return reports
 
 
-def _commands(distribution: str) -> Iterator[Any]:
+def _commands_of(distribution: str) -> list[EntryPoint]:
     wanted = canonicalize_name(distribution)
-    for entry_point in entry_points(group=GROUP):
-        if entry_point.dist is not None and canonicalize_name(entry_point.dist.name) == wanted:
-            yield from entry_point.load()
+    found = entry_points(group=GROUP)
+    return [each for each in found if each.dist is not None and canonicalize_name(each.dist.name) == wanted]
 
 
 def _all(kind: str, part: str, checks: Iterable[Callable[[Any], None]], subject: object) -> Iterator[Check]:
