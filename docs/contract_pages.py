@@ -1,18 +1,61 @@
-"""Writes the page of the contracts from the docstrings of `sie_core.contracts`: fields, methods, types and units."""
+"""Writes the pages of public modules from their docstrings: fields, methods, types and units."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
+from typing import Literal, get_args, get_origin
+
+LONGEST = 60
+"""Characters of a value that a page shows."""
 
 
 def page(module: ModuleType) -> str:
-    """List every class and function that a module exports, by name."""
-    found = [getattr(module, name) for name in sorted(module.__all__, key=str.lower)]
-    return "\n".join(_described(each) for each in found if inspect.isclass(each) or inspect.isfunction(each))
+    """List everything that a module exports, by name: classes and functions, then a table of the values."""
+    names = sorted(module.__all__, key=str.lower)
+    found = {name: getattr(module, name) for name in names}
+    described = [_described(each) for each in found.values() if _is_code(each)]
+    rows = [f"| `{name}` | {_value(each)} |" for name, each in found.items() if not _is_code(each)]
+    if rows:
+        described.append("| value | |\n|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(described)
+
+
+def pages(modules: Iterable[ModuleType]) -> str:
+    """List what several modules export; what one takes from another is described there, and only named here."""
+    parts, owners = [], dict[object, str]()
+    for module in modules:
+        taken: dict[str, list[str]] = {}
+        own = ModuleType(module.__name__)
+        for name in module.__all__:
+            found = getattr(module, name)
+            shared = _is_code(found) or get_origin(found)
+            owner = owners.setdefault(id(found) if shared else (module.__name__, name), module.__name__)
+            if owner == module.__name__:
+                setattr(own, name, found)
+            else:
+                taken.setdefault(owner, []).append(f"`{name}`")
+        own.__all__ = [name for name in module.__all__ if hasattr(own, name)]
+        parts += [f"## `{module.__name__}`\n\n{inspect.getdoc(module)}\n", page(own)]
+        parts += [f"As in `{owner}`: {', '.join(names)}.\n" for owner, names in taken.items()]
+    return "\n".join(parts)
+
+
+def _is_code(found: object) -> bool:
+    return inspect.isclass(found) or inspect.isfunction(found)
+
+
+def _value(found: object) -> str:
+    if isinstance(told := getattr(found, "description", None), str):  # an option
+        return f"`{found.name}`: {told}"  # type: ignore[attr-defined]
+    if get_origin(found) is Literal:
+        return ", ".join(f"`{each!r}`" for each in get_args(found))
+    if isinstance(found, str | int | float) and len(repr(found)) <= LONGEST:
+        return f"`{found!r}`"
+    return "a type" if get_origin(found) else f"a `{type(found).__name__}`"
 
 
 def _described(found: type | object) -> str:

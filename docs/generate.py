@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,21 @@ def interfaces() -> str:
 def contracts() -> str:
     from sie_core import contracts
 
+    return _pages().page(contracts)
+
+
+def libraries() -> str:
+    listed = (DOCS / "extend/writing-a-plugin.md").read_text().partition("## What a plugin may import\n")[2]
+    names = re.findall(r"^\| `(sie_(?:text|pytorch|kit)[\w.]*)` \|", listed, re.MULTILINE)
+    return _pages().pages(map(import_module, names))
+
+
+def _pages() -> Any:
     sys.path.insert(0, str(DOCS))
     try:
-        from contract_pages import page
+        return import_module("contract_pages")
     finally:
         sys.path.remove(str(DOCS))
-    return page(contracts)
 
 
 def checks() -> str:
@@ -259,6 +269,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "interfaces": interfaces,
     "limits": limits,
     "contracts": contracts,
+    "libraries": libraries,
     "checks": checks,
     "commands": commands,
     "muvera": lambda: parameters("muvera"),

@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from sie_kit.cli.projects import KINDS, CannotMake, make
 
 from sie_core.cli import main
 from sie_core.plugins.registration import REGISTRATIONS
-from tests.plugins.outside import environment
+from tests.plugins.outside import environment, install_beside
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ("family", "store")
@@ -44,16 +43,6 @@ def python(folder: Path, *arguments: str, **variables: str) -> str:
     return done.stdout
 
 
-def install(project: Path) -> None:
-    """Install a project as an editable install does: its metadata beside its package."""
-    stated = tomllib.loads((project / "pyproject.toml").read_text())["project"]
-    info = project / f"{stated['name'].replace('-', '_')}-{stated['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {stated['name']}\nVersion: {stated['version']}\n")
-    named = "\n".join(f"{name} = {module}" for name, module in stated["entry-points"]["sie"].items())
-    (info / "entry_points.txt").write_text(f"[sie]\n{named}\n")
-
-
 def test_they_are_formatted_and_linted(projects: Path) -> None:
     python(projects, "ruff", "format", "--check", "--no-cache", ".")
     python(projects, "ruff", "check", "--no-cache", ".")
@@ -67,7 +56,7 @@ def test_they_pass_mypy_strict(projects: Path) -> None:
 @pytest.mark.parametrize("kind", WHOLE)
 def test_its_own_tests_pass(kind: str, projects: Path) -> None:
     folder = projects / f"sie-new-{kind}"
-    install(folder)
+    install_beside(folder)
     assert " passed" in python(folder, "pytest", "-q", "-p", "no:cacheprovider", PYTHONPATH=str(folder))
 
 

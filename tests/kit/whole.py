@@ -1,6 +1,7 @@
 """`python -m tests.kit.whole [KIND…]`: every kind of new plugin is made, installed, checked, served and asked.
 
-Then its own formatter, types and tests run. Prints the seconds of each step; without a network.
+Then its own formatter, types and tests run. Prints the seconds of each step and ends at the first that fails; without
+a network.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def variables(kind: str, site: Path) -> dict[str, str]:
     name = f"new-{kind}"
     chosen = {
         "memory": {"SIE_MEMORY_MANAGER": name},
+        "queue": {"SIE_NATS_URL": f"{name}://cluster"},
         "runner": {"SIE_RUNNER": name},
         "scheduler": {"SIE_SCHEDULER": name},
         "store": {"SIE_PAYLOAD_STORE_URL": f"{name}://bucket"},
@@ -41,7 +43,7 @@ def step(told: str, command: list[object], folder: Path, environ: dict[str, str]
     done = subprocess.run(list(map(str, command)), cwd=folder, env=environ, capture_output=True, text=True, timeout=600)
     print(f"    {told}: {'done' if not done.returncode else 'FAILED'} ({time.monotonic() - started:.0f} s)", flush=True)
     if done.returncode:
-        print(done.stdout[-3000:], done.stderr[-3000:])
+        sys.exit(done.stdout[-3000:] + done.stderr[-3000:])
 
 
 def ask(kind: str, folder: Path, environ: dict[str, str]) -> None:
@@ -49,14 +51,17 @@ def ask(kind: str, folder: Path, environ: dict[str, str]) -> None:
     started = time.monotonic()
     model = "acme/tiny" if kind in TINY else f"acme/new-{kind}"
     if kind not in (*TINY, "family", "static", "weights"):
-        model = "sie-fake/media" if kind == "postprocessor" else "sie-fake/embedder"
+        model = "sie-fake/tokens" if kind == "postprocessor" else "sie-fake/embedder"
     operation = "extract" if kind == "head" else "encode"
     body = {**ITEM, "params": {"options": {"new_postprocessor": True}}} if kind == "postprocessor" else ITEM
-    with server(["--preload", model], folder, environ) as url:
-        answer = httpx.post(f"{url}/v1/{operation}/{model}", json=body, timeout=60)
-    print(
-        f"    serve and ask: {answer.status_code} {answer.text[:80]} ({time.monotonic() - started:.0f} s)", flush=True
-    )
+    if kind == "queue":
+        with server([], folder, environ, command="gateway") as url:
+            answer = httpx.get(f"{url}/healthz", timeout=60)
+    else:
+        with server(["--preload", model], folder, environ) as url:
+            answer = httpx.post(f"{url}/v1/{operation}/{model}", json=body, timeout=60)
+    print(f"    serve and ask: {answer.status_code} ({time.monotonic() - started:.0f} s)", flush=True)
+    answer.raise_for_status()
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,16 @@ def environment(site: Path | None = None, **variables: str) -> dict[str, str]:
     return {**inherited, **path, "OMP_NUM_THREADS": "1", **variables}
 
 
+def install_beside(project: Path) -> None:
+    """Install a project as an editable install does: its metadata beside its package."""
+    stated = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    info = project / f"{stated['name'].replace('-', '_')}-{stated['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {stated['name']}\nVersion: {stated['version']}\n")
+    named = "\n".join(f"{name} = {module}" for name, module in stated["entry-points"]["sie"].items())
+    (info / "entry_points.txt").write_text(f"[sie]\n{named}\n")
+
+
 def run(command: list[object], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in `folder`."""
     return subprocess.run(
@@ -39,13 +50,17 @@ def run(command: list[object], folder: Path, variables: dict[str, str]) -> subpr
 
 @contextmanager
 def server(
-    arguments: list[str], folder: Path, variables: dict[str, str], sie: Sequence[object] = (SIE,)
+    arguments: list[str],
+    folder: Path,
+    variables: dict[str, str],
+    sie: Sequence[object] = (SIE,),
+    command: str = "serve",
 ) -> Iterator[str]:
-    """Run `sie serve` on a free port until the block ends; gives its URL once it is ready."""
+    """Run `sie serve`, or another command that serves, on a free port until the block ends; gives its URL."""
     log = folder / "server.log"
-    command = [*map(str, sie), "serve", "--port", "0", *arguments]
+    started = [*map(str, sie), command, "--port", "0", *arguments]
     with log.open("w") as errors:
-        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(started, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout is not None
     stop = threading.Timer(250, process.kill)
     stop.start()

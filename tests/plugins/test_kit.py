@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 import sie_kit as kit
@@ -29,7 +30,18 @@ from sie_core.settings import Settings
 
 test_sie_fake_conforms = conformance("sie-fake", models=["sie-fake/embedder:tuned", "sie-fake/extractor:windowed"])
 test_sie_core_conforms = conformance("sie-core")
-test_the_emulated_accelerator_conforms = conformance("sie-fake", models=["sie-fake/media"], device="fake")
+ACCELERATED = checks_of("sie-fake", models=["sie-fake/media"], device="fake")
+CONVERTED = checks_of("sie-fake", models=["sie-fake/tokens:muvera"])
+
+
+@pytest.mark.parametrize("check", [each for each in ACCELERATED if each.kind == "model"], ids=str)
+def test_a_model_on_the_emulated_accelerator_conforms(check):
+    check.run()
+
+
+def test_a_profile_that_makes_other_outputs_than_its_adapter_is_served():
+    (check,) = [each for each in CONVERTED if each.id == "model/the-engine-serves-it"]
+    check.run()
 
 
 ENCODES = {"encode": {"dense": {"dim": 8}}}
@@ -113,6 +125,12 @@ def test_the_kit_lists_every_part_of_a_distribution():
     assert len(names) == len(set(names))
 
 
+def test_a_distribution_of_commands_alone_is_checked_too():
+    checks = {str(check): check for check in checks_of("sie-kit")}
+    checks["command plugins new: its commands can be called"].run()
+    assert "distribution sie-kit: discovery stays light" in checks
+
+
 def test_a_distribution_without_a_plugin_is_named_with_those_that_have_one():
     with pytest.raises(PluginError, match=r"'sie-fakee' is installed; there are those of .*sie-fake"):
         checks_of("sie-fakee")
@@ -155,13 +173,13 @@ def a_family_without_models(tmp_path, monkeypatch):
     sys.modules.pop("t_alone", None)
 
 
-def test_a_kit_that_checked_no_model_fails_and_says_how_to_name_one(a_family_without_models):
+def test_a_kit_that_checked_no_model_says_so_and_how_to_name_one(a_family_without_models):
     (check,) = [each for each in checks_of(a_family_without_models) if each.name == "a model is checked"]
 
-    with pytest.raises(AssertionError, match="none of their models was checked") as failed:
+    with pytest.raises(SkipTest, match="none of their models was checked") as skipped:
         check.run()
-    assert 'conformance("t-alone", models=["org/name"])' in str(failed.value)
-    assert 'conformance("t-alone", models_dir=Path("models"))' in str(failed.value)
+    assert 'conformance("t-alone", models=["org/name"])' in str(skipped.value)
+    assert 'conformance("t-alone", models_dir=Path("models"))' in str(skipped.value)
 
 
 def test_a_folder_of_models_is_checked_with_the_distribution(a_family_without_models, tmp_path):

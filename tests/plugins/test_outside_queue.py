@@ -1,29 +1,25 @@
-"""A queue written outside the tree, with a URL scheme of its own: it keeps the rules, and a cluster runs over it."""
+"""A queue from outside the tree, as `sie plugins new` writes it: it keeps the rules, and a cluster runs over it."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from tests.plugins.outside import environment, run
+from sie_kit.cli.projects import make
+
+from tests.plugins.outside import environment, install_beside, run
 
 ROOT = Path(__file__).parents[2]
-CONFORMS = """
-from sie_core.defaults import BUILTINS
-from sie_core.plugins import discover
-from sie_core.settings import Settings
-from sie_kit.checks.queue import QUEUE_CHECKS
-
-factory = discover(Settings(), BUILTINS).queue_transports["shelf"]
-for check in QUEUE_CHECKS:
-    check(lambda: factory.create("shelf://test", {}))
-print(len(QUEUE_CHECKS), "checks hold")
-"""
-ANSWERS = """
+CONFORMS_AND_ANSWERS = """
 import asyncio, sys
 from pathlib import Path
 from pydantic import SecretStr
+from sie_kit.checks.queue import QUEUE_CHECKS
+from sie_shelf.plugin import create
 from tests.cluster.in_process import running
+
+for check in QUEUE_CHECKS:
+    check(lambda: create("shelf://test", {}))
 
 async def ask():
     async with running(Path(sys.argv[1]), nats_url=SecretStr("shelf://cluster")) as cluster:
@@ -43,17 +39,10 @@ asyncio.run(main())
 """
 
 
-def python(install, folder: Path, script: str, *arguments: object) -> str:  # type: ignore[no-untyped-def]
-    variables = environment(install("outside_queue"), SIE_HF_FALLBACK="false")
-    variables["PYTHONPATH"] += f":{ROOT}"
-    done = run([sys.executable, "-c", script, *arguments], folder, variables)
+def test_it_keeps_the_rules_of_every_queue_transport_and_a_cluster_answers_over_it(tmp_path: Path) -> None:
+    project = make("shelf", "queue", tmp_path)
+    install_beside(project)
+    variables = environment(SIE_HF_FALLBACK="false", PYTHONPATH=f"{project}:{ROOT}")
+    done = run([sys.executable, "-c", CONFORMS_AND_ANSWERS, tmp_path], tmp_path, variables)
     assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_it_keeps_the_rules_of_every_queue_transport(install, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    assert "checks hold" in python(install, tmp_path, CONFORMS)
-
-
-def test_a_cluster_answers_over_it(install, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    assert "equal answers" in python(install, tmp_path, ANSWERS, tmp_path)
+    assert done.stdout == "equal answers\n"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from sie_kit.cli.projects import KINDS, make
+
+from sie_core.settings import core_variables
+from tests.public.surface import SNAPSHOT, read
 
 ROOT = Path(__file__).parents[2]
 LISTS = (
@@ -53,6 +60,30 @@ def test_the_page_lists_exactly_the_modules_that_the_import_contracts_allow():
     assert set(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == {
         line.removeprefix("** -> ") for line in allowed
     }
+
+
+def names_used(tree: ast.AST) -> Iterator[str]:
+    """List what a source imports from ours, and every attribute and argument that it names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sie_"):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+
+
+def test_every_public_name_that_plugins_outside_use_is_on_a_page_for_authors(tmp_path):
+    public = {path.rpartition(".")[2] for path in read(SNAPSHOT)}
+    pages = " ".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/extend").rglob("*.md"))
+    settings = {variable.removeprefix("SIE_").lower() for variable in core_variables()}
+    told = set(re.findall(r"\w+", pages)) | settings
+    sources = [*(ROOT / "tests/plugins/data").glob("outside_*/**/*.py")]
+    for kind in KINDS:
+        sources += make(f"new-{kind}", kind, tmp_path).rglob("*.py")
+    used = {name for source in sources for name in names_used(ast.parse(source.read_text(encoding="utf-8")))}
+    assert len(used & public) > 200
+    assert not (used & public) - told
 
 
 def test_every_plugin_of_this_project_is_held_to_the_list():

@@ -6,7 +6,7 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from sie_kit import Check, checks_of
+from sie_kit import conformance
 from sie_pytorch.devices.probes import CudaProbe, MpsProbe
 from sie_text.plugin import MINILM
 
@@ -17,13 +17,8 @@ from sie_core.plugins import discover
 from sie_core.settings import Settings
 from tests.pytorch.bare import minilm
 
-# Which of its models has weights here: those of tests of the families, which are held to the kit one by one.
-OWN = [check for check in checks_of("sie-pytorch") if "a model is checked" not in str(check)]
-
-
-@pytest.mark.parametrize("check", OWN, ids=str)
-def test_sie_pytorch_conforms(check: Check) -> None:
-    check.run()
+# Tests of the families hold their models to the kit one by one.
+test_sie_pytorch_conforms = conformance("sie-pytorch")
 
 
 def test_the_plugin_is_active_and_registers_both_families() -> None:

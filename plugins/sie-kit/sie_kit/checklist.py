@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from sie_core.cache import build_chain, find_weights
-from sie_core.catalog import build_catalog, choose_family, read_card
+from sie_core.catalog import Catalog, build_catalog, choose_family, read_card
 from sie_core.commands import GROUP
 from sie_core.contracts import Item, PluginError, QueueError, QueueTransport, ResolvedModel, TierContext
 from sie_core.defaults import BUILTINS
@@ -25,7 +26,7 @@ from sie_core.settings import Settings, load_settings
 from sie_kit.checks.adapter import ADAPTER_CHECKS
 from sie_kit.checks.conversions import DTYPE_CHECKS, POSTPROCESSOR_CHECKS
 from sie_kit.checks.devices import PROBE_CHECKS
-from sie_kit.checks.families import COMMAND_CHECKS, DISTRIBUTION_CHECKS, FAMILY_CHECKS, PACKAGE_CHECKS
+from sie_kit.checks.families import COMMAND_CHECKS, DISTRIBUTION_CHECKS, FAMILY_CHECKS, PACKAGE_CHECKS, Sources
 from sie_kit.checks.memory import MEMORY_CHECKS
 from sie_kit.checks.models import (
     NAMED_CHECKS,
@@ -37,7 +38,7 @@ from sie_kit.checks.queue import QUEUE_CHECKS
 from sie_kit.checks.scheduler import SCHEDULER_CHECKS
 from sie_kit.checks.stores import STORE_CHECKS, Place
 from sie_kit.checks.tiers import TIER_CHECKS, Tier
-from sie_kit.loading import LoadedModel, find_device, fitting, load_model, samples
+from sie_kit.loading import LoadedModel, find_device, fitting, load_resolved, samples
 from sie_kit.outcomes import Skipped, reason
 from sie_kit.server import serving
 
@@ -110,16 +111,19 @@ def checks_of(
         repository: A Hub repository whose weights its tiers have; None skips the check that needs one.
 
     Raises:
-        PluginError: No such distribution registers a plugin, or its plugin is broken; names the cause.
+        PluginError: No such distribution brings a plugin or a command, or its plugin is broken; names the cause.
     """
     models_dir = None if models_dir is None else models_dir.resolve()  # configs name their files whole
     settings = load_settings() if models_dir is None else load_settings(models_dir=models_dir)
     plugins = discover(settings, BUILTINS)
-    reports = _reports_of(distribution, plugins)
-    kit = _Kit(plugins, settings, device, items, models_dir, queue_url, store_url, repository)
-    checks = list(_all("distribution", distribution, DISTRIBUTION_CHECKS, reports))
+    commands = _commands_of(distribution)
+    reports = _reports_of(distribution, plugins, optional=bool(commands))
+    catalog = build_catalog(settings, plugins)
+    kit = _Kit(plugins, settings, catalog, device, items, models_dir, queue_url, store_url, repository)
+    sources = Sources(distribution, [each.module for each in reports], [each.module for each in commands])
+    checks = list(_all("distribution", distribution, DISTRIBUTION_CHECKS, sources))
     checks += [check for report in reports for check in kit.parts(report)]
-    for command in _commands(distribution):
+    for command in (command for each in commands for command in each.load()):
         checks += _all("command", command.name, COMMAND_CHECKS, command)
     chosen = list(kit.models(reports) if models is None else models)
     for model in chosen:
@@ -164,6 +168,7 @@ class _Kit:
 
     plugins: PluginSet
     settings: Settings
+    catalog: Catalog
     device: str
     items: Sequence[Item] | None
     models_dir: Path | None = None
@@ -236,9 +241,11 @@ class _Kit:
                 yield Check(f"reference {name}", told, partial(self._refer, name, model), kind="reference")
 
     def _load(self, model: str, chosen: Sequence[str]) -> LoadedModel:
-        loaded = load_model(model, self.plugins, self.settings, self.device)
-        near = (each for each in chosen if each != model and self._family_of(each) == loaded.family.id)
-        other = [partial(load_model, each, self.plugins, self.settings, self.device) for each in near][:1]
+        loaded = self._loaded(model)
+        near = (
+            each for each in chosen if each != model and self._family(self.catalog.resolve(each)) == loaded.family.id
+        )
+        other = [partial(self._loaded, each) for each in islice(near, 1)]
         given: dict[str, Any] = {"models_dir": self.models_dir} if self.models_dir else {}
         serve = partial(serving, plugin_set=self.plugins, preload_models=(model,), device=self.device, **given)
         return replace(loaded, others=(*loaded.others, *other), serve=serve)
@@ -249,10 +256,10 @@ class _Kit:
         (runner,) = (each for each in self.plugins.runners if each.name == name)
         others = tuple(each for each in self.plugins.runners if each is not runner)
         try:
-            mine = load_model(model, self.plugins, self.settings.model_copy(update={"runner": name}), self.device)
+            mine = self._loaded(model, settings=self.settings.model_copy(update={"runner": name}))
         except Exception as error:
             raise AssertionError(f"{model} cannot be loaded by it: {type(error).__name__}: {error}") from error
-        plain = load_model(model, replace(self.plugins, runners=others), self.settings, self.device)
+        plain = self._loaded(model, plugins=replace(self.plugins, runners=others))
         items = fitting(samples(), mine.adapter.facts) if self.items is None else self.items
         the_runner_serves_and_computes_the_same(name, mine, plain, items)
 
@@ -260,14 +267,15 @@ class _Kit:
         if model is None:
             raise Skipped('no model is named to try it with: conformance(…, models=["org/name"])')
         (reference,) = (each for each in self.plugins.references if each.name == name)
-        loaded = load_model(model, self.plugins, self.settings, self.device)
+        loaded = self._loaded(model)
         if loaded.family.id not in reference.families:
             raise Skipped(f"{model} is of the family {loaded.family.id}")
         items = fitting(samples(), loaded.adapter.facts) if self.items is None else self.items
         the_reference_answers_each_item(reference, loaded, items)
 
-    def _family_of(self, model: str) -> str | None:
-        return self._family(build_catalog(self.settings, self.plugins).resolve(model))
+    def _loaded(self, model: str, *, plugins: PluginSet | None = None, settings: Settings | None = None) -> LoadedModel:
+        resolved = self.catalog.resolve(model)
+        return load_resolved(resolved, plugins or self.plugins, settings or self.settings, self.device)
 
     def models(self, reports: Iterable[PluginReport]) -> Iterator[str]:
         """List the models of a distribution's folders, and of `models_dir`, that can be loaded without a download."""
@@ -275,7 +283,7 @@ class _Kit:
         folders = tuple(folder for report in reports for folder in report.registers.get("sie_model_folders", ()))
         folders += () if self.models_dir is None else (str(self.models_dir),)
         families = {name for report in reports for name in report.registers.get("sie_model_families", ())}
-        for resolved in build_catalog(self.settings, self.plugins).models():
+        for resolved in self.catalog.models():
             config = resolved.config
             # A folder of weights without a config has no file to be its source.
             places = (config.source, config.weights_path or "")
@@ -291,10 +299,10 @@ class _Kit:
         return choose_family(self.plugins, resolved, card, find_device(self.device, self.plugins)).family.id
 
 
-def _reports_of(distribution: str, plugins: PluginSet) -> list[PluginReport]:
+def _reports_of(distribution: str, plugins: PluginSet, *, optional: bool) -> list[PluginReport]:
     wanted = canonicalize_name(distribution)
     reports = [report for report in plugins.reports if canonicalize_name(report.distribution) == wanted]
-    if not reports:
+    if not reports and not optional:
         there = ", ".join(sorted({report.distribution for report in plugins.reports}))
         raise PluginError(f"no plugin of a distribution {distribution!r} is installed; there are those of {there}")
     for report in reports:
@@ -303,11 +311,10 @@ def _reports_of(distribution: str, plugins: PluginSet) -> list[PluginReport]:
     return reports
 
 
-def _commands(distribution: str) -> Iterator[Any]:
+def _commands_of(distribution: str) -> list[EntryPoint]:
     wanted = canonicalize_name(distribution)
-    for entry_point in entry_points(group=GROUP):
-        if entry_point.dist is not None and canonicalize_name(entry_point.dist.name) == wanted:
-            yield from entry_point.load()
+    found = entry_points(group=GROUP)
+    return [each for each in found if each.dist is not None and canonicalize_name(each.dist.name) == wanted]
 
 
 def _all(kind: str, part: str, checks: Iterable[Callable[[Any], None]], subject: object) -> Iterator[Check]:
@@ -359,7 +366,7 @@ def _where_reached(reach: Callable[[], str], run: Callable[[], None]) -> None:
 
 
 def _no_model(distribution: str) -> None:
-    raise AssertionError(
+    raise Skipped(
         f"{distribution} registers model families, and none of their models was checked: none that it ships is without "
         "weights or has its weights on this machine. Name some that are here, "
         f'conformance("{distribution}", models=["org/name"]), or a folder with configs or weights, '

@@ -115,7 +115,11 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
         ModelLoadError: It cannot be loaded.
         PluginError: No probe finds such a device.
     """
-    resolved = build_catalog(settings, plugins).resolve(model)
+    return load_resolved(build_catalog(settings, plugins).resolve(model), plugins, settings, device)
+
+
+def load_resolved(resolved: ResolvedModel, plugins: PluginSet, settings: Settings, device: str) -> LoadedModel:
+    """Load a model of a catalog; see `load_model`."""
     chain = build_chain(settings, plugins)
     where = find_device(device, plugins)
     fetched = fetch_model(resolved, chain, plugins, where)
@@ -132,7 +136,7 @@ def load_model(model: str, plugins: PluginSet, settings: Settings, device: str =
     )
     adapter, fetched = load_adapter(fetched, context, plugins)
     loras = _loras(resolved.config, chain)
-    again = partial(load_model, model, plugins, settings, device)
+    again = partial(load_resolved, resolved, plugins, settings, device)
     family = fetched.choice.family
     files = [] if context.weights is None else [file for file in context.weights.rglob("*") if file.is_file()]
     names = {file: file.relative_to(context.weights or file).as_posix() for file in files}

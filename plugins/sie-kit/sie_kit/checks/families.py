@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -23,7 +23,6 @@ from packaging.utils import canonicalize_name
 
 from sie_core.commands import Command
 from sie_core.contracts import Claim, ModelCard, ModelFamily, ModuleCard, NoClaim, WeightPackage
-from sie_core.plugins import PluginReport
 from sie_kit.outcomes import Skipped
 
 HEAVY = frozenset((
@@ -40,12 +39,23 @@ SLOW_S = 1.0
 """Seconds that a claim may take: it reads a card, and every model of a listing is asked."""
 
 
-def discovery_stays_light(reports: Sequence[PluginReport]) -> None:
-    """Importing the plugins and calling their hooks, in a process of its own, loads no model library."""
-    modules = [report.module for report in reports]
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the checks of a whole distribution look at."""
+
+    distribution: str
+    plugins: Sequence[str]
+    """The modules of its plugins."""
+    commands: Sequence[str] = ()
+    """The modules of its lists of commands."""
+
+
+def discovery_stays_light(sources: Sources) -> None:
+    """Importing the plugins and lists of commands, in a process of its own, loads no model library."""
     code = (
         "import sys; from pkgutil import resolve_name; from sie_core.plugins.asking import ask; "
-        f"[ask(lambda: resolve_name(module), module, module) for module in {modules!r}]; "
+        f"[ask(lambda: resolve_name(module), module, module) for module in {sources.plugins!r}]; "
+        f"[resolve_name(module) for module in {sources.commands!r}]; "
         f"print(*sorted(set(sys.modules) & {set(HEAVY)!r}), file=sys.__stdout__)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -55,9 +65,9 @@ def discovery_stays_light(reports: Sequence[PluginReport]) -> None:
     assert not loaded, f"the plugin imports {loaded} before a model is loaded; {remedy}"
 
 
-def a_wheel_carries_what_it_states(reports: Sequence[PluginReport]) -> None:
+def a_wheel_carries_what_it_states(sources: Sources) -> None:
     """A wheel that states a licence carries its text, one with the classifier `Typing :: Typed` carries `py.typed`."""
-    found = distribution(reports[0].distribution)
+    found = distribution(sources.distribution)
     files = [Path(str(file)).name for file in found.files or ()]
     if not any(file.endswith(".py") for file in files):  # an editable install lists a path only
         raise Skipped("it is no wheel")
@@ -68,7 +78,7 @@ def a_wheel_carries_what_it_states(reports: Sequence[PluginReport]) -> None:
         assert "py.typed" in files, "it says Typing :: Typed and has no py.typed: mypy ignores its types"
 
 
-DISTRIBUTION_CHECKS: Sequence[Callable[[Sequence[PluginReport]], None]] = (
+DISTRIBUTION_CHECKS: Sequence[Callable[[Sources], None]] = (
     discovery_stays_light,
     a_wheel_carries_what_it_states,
 )

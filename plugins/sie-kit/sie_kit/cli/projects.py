@@ -22,6 +22,7 @@ KINDS: Final = (
     "runner",
     "tier",
     "store",
+    "queue",
     "postprocessor",
     "scheduler",
     "memory",

@@ -120,12 +120,14 @@ async def _ask(
     deadline: float | None = None,
 ) -> list[Any]:
     operation: Operation = task.operation
+    # A profile may have a postprocessor make other outputs than the adapter's.
+    outputs = None if "output_types" in model.resolved.profile.runtime else task.output_types
     request = InferenceRequest(
         model=model.resolved.id,
         operation=operation,
         items=items,
         request_id="kit",
-        output_types=task.output_types or None,
+        output_types=outputs or None,
         labels=task.labels,
         query=QUERY if operation == "score" else None,
         options=options,
