@@ -12,6 +12,9 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk", reason="sie-core[tracing] is not installed")
 
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
+from sie_sdk import SIEClient
+
 from tests.conftest import Server, run_cluster, run_server
 from tests.tracing.receiver import Receiver, Span, receiving
 
@@ -177,3 +180,11 @@ def test_a_trace_goes_through_gateway_queue_and_worker(receiver: Receiver, tmp_p
     assert {span.name for span in of_trace if span.parent == root.id} == {"decode", "workers", "encode", "slice encode"}
     assert sorted(span.name for span in of_trace if span.parent == piece.id) == sorted(STAGES)
     assert root.started <= piece.started <= piece.ended <= root.ended
+
+
+def test_the_sdk_sends_on_the_trace_of_its_program(receiver: Receiver, server: Server) -> None:
+    context = SpanContext(0xABCDEF, 0xFE, is_remote=False, trace_flags=TraceFlags(1))
+    with use_span(NonRecordingSpan(context)), SIEClient(server.url) as client:
+        client.encode(MODEL, {"text": "a"})
+    [spans] = receiver.of_traces({f"{0xABCDEF:032x}"}).values()
+    assert named(spans, ROUTE).parent == f"{0xFE:016x}"

@@ -84,7 +84,7 @@ async def answer(
     current_request.set(fields)
     result = await _answered(backend, head, frame, places, worker, started)
     if fields.trace is not None:
-        facts = {"items": head.items, "slice": head.slice, "attempt": head.attempt, "worker": worker}
+        facts: dict[str, Any] = {"items": head.items, "slice": head.slice, "attempt": head.attempt, "worker": worker}
         fields.trace.end(time.monotonic(), request_id=head.request_id, model=head.model, **facts)
     return result
 
