@@ -7,6 +7,7 @@ import hmac
 import logging
 import re
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from sie_core.contracts.operational import PROBES, is_operational
 from sie_core.settings import Settings, SettingsError, holds_several, read_secret
 
 HEADER: Final = "Authorization"
+OFFERED: Final = "sie.bearer."
+"""What the protocol begins with by which a page gives its token to a WebSocket."""
 LOOK_S: Final = 1.0
 """Seconds between two looks at a file of tokens, which bound how long a changed one is not known."""
 _PREFIX: Final = re.compile(r"bearer(?:[ \t]+|\Z)", re.IGNORECASE)
@@ -27,6 +30,25 @@ log = logging.getLogger(__name__)
 def given_tokens(values: Iterable[str]) -> list[str]:
     """Read the values of `Authorization`; `Bearer` may be left out. A header without a token gives an empty one."""
     return [_PREFIX.sub("", each.strip(" \t"), count=1) for each in values]
+
+
+def credentials(given: Sequence[str], offered: Sequence[str]) -> Sequence[str]:
+    """Return what a WebSocket is asked for with, as values of `Authorization`.
+
+    Args:
+        given: The values of that header, which a page cannot set.
+        offered: The protocols offered, of which a page's `sie.bearer.TOKEN` has its token in base64url.
+    """
+    if given:
+        return given
+    try:
+        return [
+            urlsafe_b64decode(each.removeprefix(OFFERED) + "==").decode("latin-1")
+            for each in offered
+            if each.startswith(OFFERED)
+        ]
+    except ValueError:
+        return [""]
 
 
 @dataclass(slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from functools import lru_cache
 from typing import Final, Literal, TextIO
 
 import orjson
+
+from sie_core.contracts import Trace, Tracer
 
 FIELDS = ("model", "request_id", "trace_id", "latency_ms")
 """Extra fields of a line, given by `extra=` or taken from the request being answered."""
@@ -41,6 +44,24 @@ class RequestFields:
     request_id: str
     trace_id: str | None = None
     model: str | None = None
+    trace: Trace | None = None
+    """Where the request is recorded."""
+    is_sampled: bool = True
+    """False where a tracer chose not to record it."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """What those are sent that work for it; None where it has no trace."""
+        if self.trace is not None:
+            return self.trace.traceparent
+        if self.trace_id is None:
+            return None
+        return f"00-{self.trace_id}-{random.getrandbits(64) or 1:016x}-{self.is_sampled:02x}"
+
+    def begin(self, tracer: Tracer, name: str, started: float, headers: Mapping[str, str], *, queued: bool) -> None:
+        """Have a tracer choose whether the request is recorded."""
+        self.trace_id, self.trace = tracer.begin(name, started, headers, queued=queued)
+        self.is_sampled = self.trace is not None
 
 
 current_request: ContextVar[RequestFields | None] = ContextVar("current_request", default=None)

@@ -177,6 +177,15 @@ class Settings(BaseSettings):
         "Probes and other look-ups have theirs at debug level.",
     )
 
+    status_page: bool = _basic(
+        True, "A browser that asks for `/` gets a page that shows the server at work; with `false`, it gets the JSON."
+    )
+
+    tracing_enabled: bool = _basic(
+        False,
+        "Requests are traced with OpenTelemetry, which `sie-core[tracing]` installs; its standard variables apply.",
+    )
+
     # Of one server too, which most leave as they are.
     auth_exempt_operational: bool = _advanced(
         False,

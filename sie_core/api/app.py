@@ -21,10 +21,11 @@ from sie_core.api.pages import routes as pages
 from sie_core.api.routes import BELOW, served
 from sie_core.auth import Auth, TokenSource
 from sie_core.callers import Callers
-from sie_core.contracts import FleetBackend, InferenceBackend, InferenceError, PoolLeases
+from sie_core.contracts import FleetBackend, InferenceBackend, InferenceError, PoolLeases, Tracer
+from sie_core.contracts.operational import FLEET_FEED, SERVER_FEED
 from sie_core.settings import Settings
 
-SOCKETS = frozenset({status.PATH.encode(), cluster_status.PATH.encode()})
+SOCKETS = frozenset({SERVER_FEED.encode(), FLEET_FEED.encode()})
 """The paths that speak WebSocket."""
 
 
@@ -40,6 +41,7 @@ def create_app(
     pools: PoolLeases | None = None,
     pool_tokens: Sequence[TokenSource] = (),
     routes: Sequence[Endpoint] = (),
+    tracer: Tracer | None = None,
 ) -> DirectApp:
     """Build the application.
 
@@ -55,6 +57,7 @@ def create_app(
         pools: Leases workers; None where there are none to lease.
         pool_tokens: The tokens of who may change pools where clients need tokens.
         routes: Further routes of this program.
+        tracer: Records traces of inference requests; its owner closes it. None records none.
 
     Raises:
         SettingsError: Clients need tokens, and there are none.
@@ -64,10 +67,10 @@ def create_app(
     registry = registry or CollectorRegistry()
     auth, callers = Auth.of(settings, pool_tokens), Callers.of(settings)
     api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools)
-    endpoints, http_metrics = served(api, routes), HttpMetrics(api.registry)
+    endpoints, http_metrics = served(api, routes), HttpMetrics(api.registry, api.totals)
     direct_routes, table = DirectRoutes(api, endpoints, BELOW), routes_of(api, endpoints)
     answers = CompressedReplies(direct_routes, api.body_threads, ANSWERS)
-    direct = RequestMiddleware(answers, api, http_metrics, is_inference)
+    direct = RequestMiddleware(answers, api, http_metrics, is_inference, tracer=tracer)
     socket = cluster_status.route_of(api, backend) if isinstance(backend, FleetBackend) else status.route_of(api)
     app = DirectApp(direct_routes, direct, endpoints, [*table, socket])
     app.add_exception_handler(InferenceError, errors.on_inference_error)

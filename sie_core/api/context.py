@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from sie_core.api.http.browsers import Browsers
 from sie_core.api.http.gate import Gate
+from sie_core.api.http.metrics import Totals
 from sie_core.api.http.offload import BodyThreads
 from sie_core.auth import Auth
 from sie_core.callers import Callers
@@ -42,6 +43,8 @@ class Api:
     """The threads that read and write large bodies."""
     instance: str = field(default_factory=lambda: secrets.token_hex(32))
     """A random id of this process."""
+    totals: Totals = field(default_factory=Totals)
+    """What became of the inference requests."""
     metrics_turn: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
     """Lets one request at a time write every metric."""
     started_at: float = field(default_factory=time.time)

@@ -26,6 +26,11 @@ COMMANDS: Final = (
     ),
     Command("serve", "Serve models over HTTP.", "sie_core.cli.serve:command"),
     Command(
+        "status",
+        "Show a running server at work: its rate, the time of each stage, memory, models and errors.",
+        "sie_core.cli.status:command",
+    ),
+    Command(
         "verify", "Compare what the engine returns for MODEL with a reference library.", "sie_core.cli.verify:command"
     ),
 )

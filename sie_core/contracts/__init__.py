@@ -38,6 +38,7 @@ from sie_core.contracts.backend.status import (
     WorkerInfo,
 )
 from sie_core.contracts.backend.tokens import DecodeRequest, DecodingBackend, Token, TokenizeRequest, TokenizingBackend
+from sie_core.contracts.backend.tracing import Trace, Tracer
 from sie_core.contracts.device.devices import Device, DeviceMemory, DeviceProbe
 from sie_core.contracts.device.faults import device_errors, device_fault
 from sie_core.contracts.device.memory import HeldModel, MemoryLimits, MemoryManager, Room
@@ -273,6 +274,8 @@ __all__ = [
     "Token",
     "TokenizeRequest",
     "TokenizingBackend",
+    "Trace",
+    "Tracer",
     "Truncate",
     "Truncation",
     "Unit",

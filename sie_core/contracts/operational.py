@@ -10,6 +10,10 @@ PROBES: Final = frozenset({"/healthz", "/livez", "/readyz", "/ping"})
 
 They wait for nothing and need no token, because orchestrators have none.
 """
+SERVER_FEED: Final = "/ws/status"
+"""The WebSocket that tells the state of a server or of a worker."""
+FLEET_FEED: Final = "/ws/cluster-status"
+"""That of the workers behind a gateway."""
 _OPERATIONAL: Final = re.compile(r"/health|/metrics|/ws/.*|/tei/.+/health")
 """They report models, workers and problems.
 

@@ -26,6 +26,7 @@ from sie_core.serving.garbage import collect_seldom, keep_imported
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, url_of
 from sie_core.settings import Settings, SettingsError
+from sie_core.tracing import make_tracer
 
 log = logging.getLogger("sie_core.server")
 
@@ -72,7 +73,7 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
     catalog = build_catalog(settings, plugins, folder=folder, hub=True)
     engine = build_engine(settings, plugins, catalog, gated=True, hub=True)
     gate = Gate.of(settings)
-    registry = engine.metrics.registry
+    registry, tracer = engine.metrics.registry, make_tracer(settings)
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
@@ -84,6 +85,7 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         gate=gate,
         machine_profile=profile,
         browsers=browsers,
+        tracer=tracer,
     )
     server = HttpServer(
         app, partial(error_response, scope={"path": "/v1/"}), SOCKETS, keep_alive_s=settings.http_keep_alive_s
@@ -106,6 +108,8 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         for task in beside:
             task.cancel()
         await engine.close()
+        if tracer is not None:
+            tracer.close()
         log.info("stopped")
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from sie_core.contracts import InferenceReply
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 """Upper bounds of the buckets that count requests by their seconds."""
@@ -12,14 +16,49 @@ BYTES = (256, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**24, 2**26)
 """Upper bounds of the buckets that count bodies by their bytes."""
 
 
+STAGES = ("tokenization", "queue", "inference", "postprocessing", "total")
+"""The stages of a reply's timing."""
+
+
+class Totals:
+    """What became of the inference requests since the start; a watcher takes the difference of two descriptions."""
+
+    def __init__(self) -> None:
+        self._answered = self._items = 0
+        self._seconds = dict.fromkeys(STAGES, 0.0)
+        self._errors: dict[str, dict[str, Any]] = {}
+
+    def answered(self, reply: InferenceReply) -> None:
+        """Count a request that was answered."""
+        self._answered += 1
+        self._items += len(reply.items)
+        for stage in STAGES:
+            self._seconds[stage] += (getattr(reply.timing, f"{stage}_ms") or 0.0) / 1000
+
+    def failed(self, code: str, request_id: str) -> None:
+        """Count a request that failed."""
+        count = self._errors[code]["count"] if code in self._errors else 0
+        self._errors[code] = {"count": count + 1, "last_at": time.time(), "request_id": request_id}
+
+    def describe(self) -> dict[str, Any]:
+        """Describe them: counts, and the seconds that the answered ones spent in each stage."""
+        seconds = {stage: round(self._seconds[stage], 6) for stage in STAGES}
+        return {"answered": self._answered, "items": self._items, "stage_seconds": seconds, "errors": self._errors}
+
+
 class HttpMetrics:
     """The metrics of every request.
 
     Args:
         registry: Registers the metrics; a registry takes one set.
+        totals: What the requests add to; None makes new ones.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, totals: Totals | None = None) -> None:
+        self._totals = totals or Totals()
+        self._errors = Counter(
+            "sie_http_errors", "Requests refused or failed; `code` is that of the error.", ["code"], registry=registry
+        )
         self._requests = Counter(
             "sie_http_requests", "Requests answered.", ("route", "method", "status"), registry=registry
         )
@@ -36,6 +75,11 @@ class HttpMetrics:
         requests.inc()
         durations.observe(seconds)
         sizes.observe(size)
+
+    def failed(self, code: str, request_id: str) -> None:
+        """Count a request that is answered with an error of the table."""
+        self._errors.labels(code).inc()
+        self._totals.failed(code, request_id)
 
     def _find_series(self, route: str, method: str, status: int) -> tuple[Counter, Histogram, Histogram]:
         """Look up the series of these labels, once: that costs more than counting."""

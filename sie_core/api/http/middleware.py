@@ -7,7 +7,7 @@ import random
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from starlette.responses import Response
@@ -19,11 +19,11 @@ from sie_core.api.http.errors import error_response
 from sie_core.api.http.gate import Gate
 from sie_core.api.http.metrics import HttpMetrics
 from sie_core.api.request import CLIENT, HEADERS, HELD, RequestHeaders
-from sie_core.auth import Auth
+from sie_core.auth import Auth, credentials
 from sie_core.callers import Callers
 from sie_core.concurrency.pacing import LARGE_BYTES, PACING, PIECE_BYTES
-from sie_core.contracts import InferenceError
-from sie_core.logs import ACCESS, RequestFields, current_request
+from sie_core.contracts import InferenceError, Tracer
+from sie_core.logs import ACCESS, RequestFields, current_request, request_fields
 
 log = logging.getLogger("sie_core.http")
 access_log = logging.getLogger(ACCESS)
@@ -43,10 +43,12 @@ class Exchange:
     headers: list[tuple[bytes, bytes]]
     """Headers of every reply to it."""
     gate: Gate
-    started: float = field(default_factory=time.monotonic)
+    started: float
     status: int | None = None
     """None until the reply begins."""
     size: int = 0
+    error: str | None = None
+    """The code of the error that was its reply."""
 
     async def reply(self, message: Message) -> None:
         """Send a message of the reply, with the headers of every reply."""
@@ -115,6 +117,7 @@ class RequestMiddleware:
         metrics: Counts the requests.
         admitted: Whether a request passes the gate.
         refusal_of: Makes the reply to a request that failed before a route answered it.
+        tracer: Chooses those of the admitted requests whose trace is recorded; None records none.
     """
 
     def __init__(
@@ -124,12 +127,14 @@ class RequestMiddleware:
         metrics: HttpMetrics,
         admitted: Callable[[Scope], bool],
         refusal_of: Callable[[InferenceError, Scope], Response] = error_response,
+        tracer: Tracer | None = None,
     ) -> None:
         self._app = app
         self._api = api
         self._metrics = metrics
         self._admitted = admitted
         self._refusal_of = refusal_of
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -139,13 +144,18 @@ class RequestMiddleware:
         admitted = self._admitted(scope)
         given = scope[HEADERS] = RequestHeaders(scope["headers"])
         fields = _fields(given)
+        started = time.monotonic()
+        if self._tracer is not None and admitted:
+            fields.begin(self._tracer, f"{scope['method']} {scope['route'].path}", started, given, queued=False)
         token = current_request.set(fields)
-        exchange = Exchange(scope, send, self._headers(given, fields, admitted), self._api.gate)
+        exchange = Exchange(scope, send, self._headers(given, fields, admitted), self._api.gate, started)
         try:
             await self._answer(exchange, receive, given, admitted)
         finally:
             seconds = time.monotonic() - exchange.started
             self._record(scope, fields, admitted, exchange.status or 499, seconds, exchange.size)
+            if fields.trace is not None:
+                _end(fields, exchange, seconds)
             current_request.reset(token)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -154,7 +164,9 @@ class RequestMiddleware:
             if scope["type"] == "websocket":
                 given = RequestHeaders(scope["headers"])
                 self._api.browsers.check(given)
-                self._api.auth.check(scope["path"], given.getlist("authorization"))
+                self._api.auth.check(
+                    scope["path"], credentials(given.getlist("authorization"), scope.get("subprotocols", ()))
+                )
         except InferenceError as error:
             if "websocket.http.response" in scope.get("extensions", ()):
                 await error_response(error, scope)(scope, receive, send)
@@ -198,6 +210,8 @@ class RequestMiddleware:
             await self._refuse(exchange, receive, InferenceError("INTERNAL_ERROR", message))
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: InferenceError) -> None:
+        exchange.error = error.code
+        self._metrics.failed(error.code, request_fields().request_id)
         response = self._refusal_of(error, exchange.scope)
         await response(exchange.scope, receive, exchange.reply)
 
@@ -232,6 +246,20 @@ def _fields(headers: RequestHeaders) -> RequestFields:
         given = f"{random.getrandbits(128):032x}"  # need not be hard to guess, and the kernel's numbers cost more
     trace = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
     return RequestFields(given, trace.group(1) if trace else None)
+
+
+def _end(fields: RequestFields, exchange: Exchange, seconds: float) -> None:
+    """Record the request, in the terms of OpenTelemetry's semantic conventions."""
+    assert fields.trace is not None
+    facts = {
+        "http.request.method": exchange.scope["method"],
+        "http.route": exchange.scope["route"].path,
+        "http.response.status_code": exchange.status or 499,
+        "http.response.body.size": exchange.size,
+        "gen_ai.request.model": fields.model,
+        "request_id": fields.request_id,
+    }
+    fields.trace.end(exchange.started + seconds, exchange.error, **facts)
 
 
 def _path(scope: Scope) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 from starlette.routing import WebSocketRoute
 
@@ -11,12 +11,16 @@ from sie_core.api.context import Api
 from sie_core.api.ops.feed import feed_route
 from sie_core.api.ops.health import describe_fleet
 from sie_core.contracts import FleetBackend
+from sie_core.contracts.operational import FLEET_FEED
 
-PATH: Final = "/ws/cluster-status"
 PERIOD_S: Final = 1.0
 """Seconds between two messages to a watcher."""
 
 
 def route_of(api: Api, backend: FleetBackend) -> WebSocketRoute:
     """Make the route."""
-    return feed_route(PATH, PERIOD_S, lambda: {"timestamp": time.time(), **describe_fleet(api, backend)}, api.auth)
+
+    def describe() -> dict[str, Any]:
+        return {"timestamp": time.time(), "traffic": api.totals.describe(), **describe_fleet(api, backend)}
+
+    return feed_route(FLEET_FEED, PERIOD_S, describe, api.auth)

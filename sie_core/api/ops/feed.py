@@ -12,7 +12,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sie_core.api.http.errors import error_response
-from sie_core.auth import Auth
+from sie_core.auth import Auth, credentials
 from sie_core.contracts import InferenceError
 
 MOST_WATCHERS: Final = 64
@@ -21,6 +21,10 @@ TRY_AGAIN_LATER: Final = 1013
 """The close code of RFC 6455's registry."""
 POLICY_VIOLATION: Final = 1008
 """Its close code for a watcher that may not watch."""
+PROTOCOL: Final = "sie.status"
+"""The WebSocket protocol of a feed, for clients that must offer one."""
+MOST_WAIT_S: Final = 10.0
+"""Seconds in which a watcher takes a message; one that does not is sent no more."""
 
 
 def feed_route(path: str, period_s: float, describe: Callable[[], Mapping[str, Any]], auth: Auth) -> WebSocketRoute:
@@ -36,7 +40,8 @@ def feed_route(path: str, period_s: float, describe: Callable[[], Mapping[str, A
 
     async def watch(websocket: WebSocket) -> None:
         try:
-            auth.check(path, websocket.headers.getlist("authorization"))
+            offered = websocket.scope.get("subprotocols", ())
+            auth.check(path, credentials(websocket.headers.getlist("authorization"), offered))
         except InferenceError as error:
             if "websocket.http.response" in websocket.scope.get("extensions", ()):
                 await websocket.send_denial_response(error_response(error, websocket.scope))
@@ -59,7 +64,8 @@ class _Feed:
 
     async def serve(self, websocket: WebSocket) -> None:
         """Send until the client disconnects or the server stops."""
-        await websocket.accept()
+        # A browser wants one of the protocols that its page offered, and the other ones hold its token.
+        await websocket.accept(PROTOCOL if PROTOCOL in websocket.scope.get("subprotocols", ()) else None)
         if self._watchers >= MOST_WATCHERS:
             await websocket.close(TRY_AGAIN_LATER, f"{MOST_WATCHERS} clients watch already")
             return
@@ -82,8 +88,9 @@ class _Feed:
 async def _is_sent(websocket: WebSocket, text: str) -> bool:
     """Send a message; False where the client leaves just then: uvloop raises `RuntimeError` after its last bytes."""
     try:
-        await websocket.send_text(text)
-    except (WebSocketDisconnect, RuntimeError):
+        async with asyncio.timeout(MOST_WAIT_S):
+            await websocket.send_text(text)
+    except (WebSocketDisconnect, RuntimeError, TimeoutError):
         return False
     return True
 

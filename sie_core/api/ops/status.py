@@ -15,12 +15,14 @@ from starlette.routing import WebSocketRoute
 
 from sie_core import __version__
 from sie_core.api.context import Api, ready_problem
+from sie_core.api.http.metrics import Totals
 from sie_core.api.ops.feed import feed_route
 from sie_core.auth import Auth
 from sie_core.contracts import EngineStatus, ModelInfo, WatchableBackend
+from sie_core.contracts.operational import SERVER_FEED
 from sie_core.settings import CPU_BATCH_REQUESTS, Settings
 
-PATH: Final = "/ws/status"
+PATH: Final = SERVER_FEED
 PERIOD_S: Final = 0.2
 """Seconds between two messages to a watcher."""
 SATURATED_FROM, SATURATED_UNTIL = 0.9, 0.7
@@ -41,6 +43,7 @@ class Watched:
     config_hash: Callable[[], str | None] = lambda: None
     name: Callable[[], str | None] = lambda: None
     """What others call this worker, where they know."""
+    totals: Totals = field(default_factory=Totals)
     started_at: float = field(default_factory=time.time)
     _saturated: bool = False
 
@@ -65,6 +68,8 @@ class Watched:
             "saturated": self._saturated,
             "server": _server(self.started_at),
             "gpus": gpus,
+            "memory": _memory(status),
+            "traffic": self.totals.describe(),
             "models": [_model(model, status) for model in models],
         }
 
@@ -90,9 +95,22 @@ def route_of(api: Api) -> WebSocketRoute:
         lambda: backend.status() if isinstance(backend, WatchableBackend) else None,
         lambda: api.gate.in_flight / settings.max_concurrent_requests,
         api.machine_profile,
+        totals=api.totals,
         started_at=api.started_at,
     )
     return status_route(watched, api.auth)
+
+
+def _memory(status: EngineStatus | None) -> dict[str, Any] | None:
+    """Describe the memory of the device, be it the processor."""
+    if status is None or status.memory is None:
+        return None
+    return {
+        "device": str(status.device),
+        "used_bytes": status.memory.used,
+        "total_bytes": status.memory.total,
+        "threshold_pct": 100 * status.threshold,
+    }
 
 
 def _server(started_at: float) -> dict[str, Any]:
@@ -147,4 +165,7 @@ def _model(model: ModelInfo, status: EngineStatus | None) -> dict[str, Any]:
         },
         "queue_depth": queued,
         "queue_pending_items": queued,
+        "last_used_at": model.last_used_at,
+        "last_error": model.last_error,
+        "notes": model.notes,
     }

@@ -58,7 +58,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.globals.update(version=__version__, style=Markup(_read("style.css")), script=Markup(_read("page.js")))
+    templates.globals.update(version=__version__, style=Markup(_read("style.css")), script=Markup(_script()))
     templates.filters.update(coded=lambda text: Markup(_coded(text)), prose=lambda text: Markup(_prose(text)))
     return templates
 
@@ -76,15 +76,19 @@ def _prose(text: str) -> str:
 @cache
 def _policy() -> str:
     """Allow the style and the script of `files/` by their hashes, and requests to this server alone."""
-    script, style = _source("page.js"), _source("style.css")
+    script, style = _source(_script()), _source(_read("style.css"))
     return (
         f"default-src 'none'; script-src {script}; style-src {style}; img-src data:; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
 
-def _source(name: str) -> str:
-    digest = hashlib.sha256(_read(name).encode()).digest()
+def _script() -> str:
+    return _read("live.js") + _read("page.js")
+
+
+def _source(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{b64encode(digest).decode()}'"
 
 

@@ -23,6 +23,7 @@ from sie_core.api.pages.html import page, wants_page
 from sie_core.api.pages.listing import Purpose, Trial, headers_of, purposes
 from sie_core.api.schema import Schema
 from sie_core.contracts import FleetBackend, InferenceError
+from sie_core.contracts.operational import FLEET_FEED, SERVER_FEED
 
 MOST_MODELS: Final = 50
 """Models that `/` names."""
@@ -54,12 +55,13 @@ async def root(api: Api, request: Request) -> Response:
     """Say what this server is: a page to browsers, JSON to programs."""
     models, problem = known_models(api), ready_problem(api, api.backend.health())
     here = [model for model in models if model.available]
+    is_gateway = isinstance(api.backend, FleetBackend)
     about: dict[str, Any] = {
         "version": __version__,
-        "type": "gateway" if isinstance(api.backend, FleetBackend) else "standalone",
+        "type": "gateway" if is_gateway else "standalone",
         "ready": problem is None,
     }
-    if not wants_page(request.headers):
+    if not (api.settings.status_page and wants_page(request.headers)):
         told = {"name": "SIE", **about, "models": [model.id for model in here[:MOST_MODELS]], "links": LINKS}
         return Response(orjson.dumps(told), headers={"Vary": "Accept"}, media_type=JSON_TYPE)
     return await to_thread.run_sync(
@@ -73,6 +75,7 @@ async def root(api: Api, request: Request) -> Response:
             trial=_first(purposes(request.app.openapi(), here)),
             base=str(request.base_url).rstrip("/"),
             needs_token=api.auth.on,
+            feed=FLEET_FEED if is_gateway else SERVER_FEED,
         )
     )
 

@@ -31,10 +31,10 @@ def status(server: str, api_key: str | None, every: bool, as_json: bool) -> None
     elif rows:
         click.echo("\n".join(table(rows, time.time())))
     else:
-        click.echo(f"{_shown(server)} serves {len(found)} models, and none was asked for yet.")
+        click.echo(f"{shown_url(server)} serves {len(found)} models, and none was asked for yet.")
 
 
-def _shown(url: str) -> str:
+def shown_url(url: str) -> str:
     """Leave out a password."""
     return re.sub(r"//[^/]*@", "//…@", url)
 
@@ -47,19 +47,25 @@ def _ask(server: str, api_key: str | None) -> list[ModelInfo]:
             return client.list_models()
     except (SIEError, ValueError) as error:
         raise click.ClickException(
-            f"{_shown(server)} cannot be asked: {error}. Start a server with `sie serve`, or name one by --server."
+            f"{shown_url(server)} cannot be asked: {error}. Start a server with `sie serve`, or name one by --server."
         ) from None
 
 
 def table(rows: Sequence[Mapping[str, Any]], now: float) -> list[str]:
     """Lay out rows of `/v1/models`, the last used first; `now` is seconds since 1970."""
     ordered = sorted(rows, key=lambda row: (-(row.get("last_used_at") or 0.0), row["name"]))
-    lines = [
-        ("MODEL", "STATE", "SERVED BY", "MEMORY", "LAST USE"),
-        *((row["name"], *_cells(row, now)) for row in ordered),
-    ]
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
+    return columns(
+        [
+            ("MODEL", "STATE", "SERVED BY", "MEMORY", "LAST USE"),
+            *((row["name"], *_cells(row, now)) for row in ordered),
+        ]
+    )
+
+
+def columns(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Align the cells of lines."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _cells(row: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
@@ -74,11 +80,12 @@ def _cells(row: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
         state,
         served,
         "" if memory is None else f"{memory / 1e6:.0f} MB",
-        "never" if used is None else _ago(now - used),
+        "never" if used is None else ago(now - used),
     )
 
 
-def _ago(seconds: float) -> str:
+def ago(seconds: float) -> str:
+    """Say how long ago something was, in round numbers."""
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit} ago"

@@ -106,3 +106,29 @@ def _halves_by_unit(run: Run) -> list[Run]:
     middle = len(run.units) // 2
     halves = (run.units[:middle], run.units[middle:]) if middle else ()
     return [Run(run.model, part_of(run.batch, units), after_freeing=True) for units in halves]
+
+
+def trace_batch(run: Run, now: float, error: BaseException | None = None, parts: int | None = None) -> None:
+    """Record a batch that ran, or failed, with links to its requests; `parts` of one that failed are tried again."""
+    flights = [flight for flight in run.flights() if flight.trace is not None]
+    traces = [flight.trace for flight in flights if flight.trace is not None]
+    if not traces:
+        return
+    link = traces[0].apart(
+        "batch",
+        run.started,
+        run.ended or now,
+        traces,
+        None if error is None else type(error).__name__,
+        model=run.model.id,
+        computed=run.model.facts.computed,
+        cost=run.batch.cost,
+        units=len(run.units),
+        requests=len(run.flights()),
+        predicted_s=run.batch.predicted_s,
+        seconds=(run.ended or now) - run.started,
+        preempted=run.within is not None or None,
+        retried_in=parts,
+    )
+    for flight in flights:
+        flight.batches.append(link)

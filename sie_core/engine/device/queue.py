@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from sie_core.batching.checked import BrokenScheduler, CheckedScheduler
-from sie_core.engine.device.batch_run import Run
+from sie_core.engine.device.batch_run import Run, trace_batch
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.models.loaded import LoadedModel
@@ -210,6 +210,7 @@ class DeviceQueue:
             seconds = run.ended - run.started
             self._ran(run, seconds, now)
         run.model.metrics.ran(run.batch, waited, seconds)
+        trace_batch(run, now)
 
     def done(self, run: Run) -> None:
         """Note that a run's outputs are finished, or that it failed."""

@@ -13,7 +13,7 @@ from typing import Any
 from sie_core.batching.checked import CheckedScheduler
 from sie_core.concurrency.pool import CpuPool
 from sie_core.contracts import Device, DeviceLost, InferenceError, ItemOutput, preempted_by
-from sie_core.engine.device.batch_run import Run, after_failure, after_freeing
+from sie_core.engine.device.batch_run import Run, after_failure, after_freeing, trace_batch
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.device.queue import DeviceQueue
@@ -186,6 +186,7 @@ class DeviceWorker:
             metrics = run.model.metrics
             (metrics.out_of_memory if isinstance(error, OUT_OF_MEMORY) else metrics.failed_batches).inc()
             parts = after_failure(run, error, tried)
+            trace_batch(run, self._clock(), error, None if parts is None else len(parts))
             if parts is None:
                 log.warning("%s lacks device memory for a batch of cost %d", run.model.id, run.batch.cost)
                 self.queue.done(run)  # it keeps its lease: its own model must not be evicted for it

@@ -34,6 +34,7 @@ from sie_core.engine.pipeline.slices import Preparing, SlicedFlight, deliver
 from sie_core.engine.pipeline.tokenizing import TokenizerTurns, ask_tokenizer
 from sie_core.engine.requests.errors import deadline_exceeded, unavailable
 from sie_core.engine.requests.inflight import Answer, Pending
+from sie_core.engine.requests.traced import trace_request
 from sie_core.engine.timeouts import Timeouts
 from sie_core.plugins import PluginSet
 from sie_core.postprocess.plan import OutputPlan
@@ -165,8 +166,10 @@ class Pipeline:
         except BaseException:
             flight.close()
             self.device.queue.cancel(flight)
+            trace_request(flight, None, self._clock())
             raise
         flight.close()
+        trace_request(flight, reply, self._clock())
         model.metrics.answered(reply)
         return reply
 

@@ -25,6 +25,7 @@ from sie_core.contracts import (
     Unit,
 )
 from sie_core.engine.models.loaded import LoadedModel
+from sie_core.logs import current_request
 
 Answer = TypeVar("Answer")
 
@@ -109,6 +110,10 @@ class Flight(Pending[InferenceReply]):
         self.arrived = arrived
         self.submitted = self.prepare_started = self.prepared = now
         self.first_run: float | None = None
+        fields = current_request.get()
+        self.trace = None if fields is None else fields.trace
+        # Links to the batches it was in; filled where it is traced.
+        self.batches: list[Any] = []
         self.last_run = now
 
     def ran(self, started: float, ended: float) -> None:

@@ -33,6 +33,7 @@ from sie_core.engine.models.record import (
 from sie_core.engine.requests.errors import unavailable
 from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.residency import Residency
+from sie_core.engine.residency.traced import trace_load
 from sie_core.engine.residency.unloader import Queues, Unloader
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory.estimates import Estimates
@@ -173,7 +174,7 @@ class Lifecycle:
             record.task = asyncio.create_task(self._load(record))
 
     async def _load(self, record: ModelRecord) -> None:
-        model = record.resolved.id
+        model, started = record.resolved.id, self.clock()
         try:
             loaded, memory_bytes = await self._place(record, await self._fetch(record))
         except asyncio.CancelledError:
@@ -183,10 +184,12 @@ class Lifecycle:
             failure = failed_load(model, error, record.failure, self.clock(), self.timeouts)
             self.metrics.loads.labels(model, failure.error_class).inc()
             record.move(State.FAILED, failure=failure)
+            trace_load(record, started, self.clock(), failure.error_class)
             return
         self.queues.add_model(loaded)
         record.move(State.READY, loaded=loaded, memory_bytes=memory_bytes)
         self._loaded(record)
+        trace_load(record, started, self.clock())
 
     async def _fetch(self, record: ModelRecord) -> FetchedModel:
         download = record.download

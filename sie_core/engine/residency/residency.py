@@ -17,6 +17,7 @@ from sie_core.contracts import DeviceLost, DeviceMemory, ModelLoadError, OutOfDe
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
+from sie_core.engine.residency.traced import trace_eviction
 from sie_core.engine.residency.unloader import Unloader
 from sie_core.engine.timeouts import Timeouts
 from sie_core.memory.checked import CheckedManager
@@ -221,7 +222,8 @@ class Residency:
         if (resident := self._residents().get(chosen)) is None:
             return False
         held = resident.held
-        unused_s = self._clock() - held.last_used
+        began = self._clock()
+        unused_s = began - held.last_used
         if not await resident.evict(wait_s):
             return False
         if self._registry.known(held.id) is None:  # a LoRA adapter; the unload of a model frees caches itself
@@ -229,6 +231,7 @@ class Residency:
             return True
         self._metrics.evictions.labels(held.id, reason).inc()
         log.info("%s was evicted (%s), unused for %.1f s", held.id, reason, unused_s)
+        trace_eviction(held.id, reason, began, self._clock())
         return True
 
     async def _ask_for_room(self, need: Need, keep: Container[str | None] = ()) -> tuple[DeviceMemory, Room]:

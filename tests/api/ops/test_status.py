@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 from sie_cluster.programs.probes import probes
 from sie_cluster.settings import ClusterSettings
 from starlette.applications import Starlette
@@ -14,10 +15,11 @@ from sie_core.api import Browsers, create_app
 from sie_core.api.ops import feed, status
 from sie_core.auth import Auth
 from sie_core.contracts import Device, DeviceMemory, EngineStatus, Health
+from sie_core.settings import Settings
 
 FIELDS = {
     "timestamp", "ready", "name", "machine_profile", "pool_name", "gpu_count", "bundle", "bundle_config_hash",
-    "loaded_models", "max_batch_requests", "saturated", "server", "gpus", "models",
+    "loaded_models", "max_batch_requests", "saturated", "server", "gpus", "memory", "traffic", "models",
 }  # fmt: skip
 
 
@@ -93,6 +95,38 @@ def test_a_graphics_card_is_told_with_its_memory_and_its_queue(page, backend) ->
     assert (told["models"][0]["device"], told["models"][0]["queue_depth"]) == ("cuda:1", 7)
 
 
+async def test_what_became_of_requests_is_told_by_stage_and_error_code(app, client, backend, page) -> None:
+    body = {"items": [{"text": "a"}, {"text": "b"}]}
+    assert (await client.post("/v1/encode/org/model", json=body)).status_code == 200
+    refused = await client.post("/v1/encode/org/model", json={"items": "no list"})
+    backend.status = lambda: EngineStatus(Device("cpu"), DeviceMemory(3, 9), 0.85)
+    with page.websocket_connect("/ws/status") as watching:
+        told = watching.receive_json()
+    assert (told["traffic"]["answered"], told["traffic"]["items"]) == (1, 2)
+    assert told["traffic"]["stage_seconds"] == {
+        "tokenization": 0.002, "queue": 0.001, "inference": 0.009, "postprocessing": 0.0, "total": 0.012345,
+    }  # fmt: skip
+    [(code, failed)] = told["traffic"]["errors"].items()
+    assert (code, failed["count"]) == ("INVALID_INPUT", 1)
+    assert failed["request_id"] == refused.headers["x-sie-request-id"]
+    assert told["memory"] == {"device": "cpu", "used_bytes": 3, "total_bytes": 9, "threshold_pct": 85.0}
+    assert 'sie_http_errors_total{code="INVALID_INPUT"} 1.0' in (await client.get("/metrics")).text
+
+
+async def test_a_watcher_that_takes_nothing_is_sent_no_more(monkeypatch) -> None:
+    monkeypatch.setattr(feed, "MOST_WAIT_S", 0.05)
+    received = asyncio.Queue()
+    received.put_nowait({"type": "websocket.connect"})
+
+    async def send(message) -> None:
+        if message["type"] == "websocket.send":
+            await asyncio.Event().wait()
+
+    route = feed.feed_route("/watched", 0.01, dict, Auth(()))
+    async with asyncio.timeout(60):
+        await route.app({"type": "websocket", "path": "/watched", "headers": []}, received.get, send)
+
+
 def test_a_foreign_page_may_not_watch(backend, settings) -> None:
     page = TestClient(create_app(backend, settings, browsers=Browsers(hosts=["sie"])), base_url="http://sie")
     for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
@@ -159,6 +193,20 @@ def test_a_server_is_the_machine_that_it_is_told_or_that_its_gpu_says(settings, 
 def test_a_gpu_is_called_as_autoscalers_call_it(name, gpu_type) -> None:
     assert Device("cuda", name=name).gpu_type == gpu_type
     assert Device("cpu", name=name).gpu_type is None
+
+
+@pytest.mark.parametrize(("given", "may"), [("cj4_Z2h0Pw", True), ("cmlnaHQ", False), ("a", False), ("", False)])
+def test_a_page_gives_its_token_as_a_protocol(backend, given, may) -> None:
+    settings = Settings(auth_mode="token", auth_token=SecretStr("r>?ght?"))
+    page = TestClient(create_app(backend, settings), base_url="http://sie")
+    asked = page.websocket_connect("/ws/status", subprotocols=["sie.status", f"sie.bearer.{given}"])
+    if may:
+        with asked as watching:
+            assert watching.accepted_subprotocol == "sie.status"
+            assert watching.receive_json()["ready"] is True
+    else:
+        with pytest.raises(WebSocketDenialResponse), asked:
+            pass
 
 
 def test_a_socket_that_nothing_guards_refuses_as_a_guarded_one_does() -> None:

@@ -80,6 +80,17 @@ async def test_the_root_shows_the_models_that_are_here_and_a_request_that_one_an
     assert "curl http://sie/v1/encode/org/model" in shown
 
 
+async def test_the_page_can_be_turned_off(backend: TellTaleBackend) -> None:
+    app = create_app(backend, Settings(status_page=False))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sie") as client:
+        assert (await client.get("/", headers=BROWSER)).json()["name"] == "SIE"
+        assert "<h1>" in (await client.get("/docs", headers=BROWSER)).text
+
+
+async def test_the_page_is_small(client: httpx.AsyncClient) -> None:
+    assert len((await client.get("/", headers=BROWSER)).content) <= 60_000
+
+
 async def test_the_root_is_there_before_the_models_are_known(
     client: httpx.AsyncClient, backend: TellTaleBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

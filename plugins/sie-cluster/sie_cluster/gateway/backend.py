@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -145,7 +144,10 @@ class QueueBackend:
             request.client,
             request.priority,
         )
-        flight = await self._carry(packed, request.deadline)
+        try:
+            flight = await self._carry(packed, request.deadline)
+        finally:
+            _trace_stage("workers", arrived, model=to.model.id)
         return _reply(flight, 1000 * (time.monotonic() - arrived))
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
@@ -321,6 +323,11 @@ def _timing(of_worker: Timing, total_ms: float) -> Timing:
 def _trace() -> str | None:
     """Make the `traceparent` of what is done for the current request."""
     fields = current_request.get()
-    if fields is None or fields.trace_id is None:
-        return None
-    return f"00-{fields.trace_id}-{random.getrandbits(64) or 1:016x}-01"
+    return None if fields is None else fields.traceparent
+
+
+def _trace_stage(name: str, started: float, **facts: Any) -> None:
+    """Record a stage of the current request, which ends now."""
+    fields = current_request.get()
+    if fields is not None and fields.trace is not None:
+        fields.trace.stage(name, started, time.monotonic(), **facts)

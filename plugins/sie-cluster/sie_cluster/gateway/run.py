@@ -40,6 +40,7 @@ from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, listen, url_of
+from sie_core.tracing import make_tracer
 
 BODIES_PART = 1 / 4
 """Part of a gateway's memory for bodies of requests; one of the largest size always fits."""
@@ -74,7 +75,7 @@ def run_gateway(settings: ClusterSettings, plugins: PluginSet, on_ready: OnReady
 async def _serve(
     settings: ClusterSettings, plugins: PluginSet, make: Make, listener: socket.socket, on_ready: OnReady
 ) -> None:
-    metrics = GatewayMetrics()
+    metrics, tracer = GatewayMetrics(), make_tracer(settings, "sie-gateway")
     tell_of_process(metrics.registry)
     store = open_payload_store(settings, plugins)
     dispatcher = Dispatcher(make, settings, metrics, store)
@@ -123,6 +124,7 @@ async def _serve(
         pools=pools,
         pool_tokens=[TokenSource.of(settings, "pool_token" if settings.pool_token else "admin_token")],
         routes=ENDPOINTS,
+        tracer=tracer,
     )
     refusal = partial(error_response, scope={"path": "/v1/"})
     server = HttpServer(app, refusal, SOCKETS, keep_alive_s=settings.http_keep_alive_s)
@@ -143,6 +145,8 @@ async def _serve(
         for task in tasks:
             task.cancel()
         await dispatcher.close()
+        if tracer is not None:
+            tracer.close()
         log.info("stopped")
 
 

@@ -31,6 +31,7 @@ from sie_core.contracts import (
     InferenceReply,
     TokenizeRequest,
     TokenizingBackend,
+    Tracer,
     Usage,
 )
 from sie_core.logs import ACCESS, RequestFields, current_request
@@ -56,7 +57,11 @@ class WorkerBackend(InferenceBackend, TokenizingBackend, DecodingBackend, Protoc
 
 
 async def answer(
-    backend: WorkerBackend, frame: bytes, places: Places | None = None, worker: str | None = None
+    backend: WorkerBackend,
+    frame: bytes,
+    places: Places | None = None,
+    worker: str | None = None,
+    tracer: Tracer | None = None,
 ) -> Pieces:
     """Answer a slice.
 
@@ -67,13 +72,26 @@ async def answer(
         frame: The slice.
         places: Makes what is entered around a wait for a load; None: there is always a place.
         worker: The name that the result tells.
+        tracer: Records the traces that gateways began; None records none.
 
     Raises:
         FrameError: There is no head that says to whom.
     """
     head = read_work_head(frame)
-    current_request.set(RequestFields(head.request_id, _trace_id(head), head.model))
-    started = time.monotonic()
+    fields, started = RequestFields(head.request_id, _trace_id(head), head.model), time.monotonic()
+    if tracer is not None and head.trace is not None:
+        fields.begin(tracer, f"slice {head.operation}", started, {"traceparent": head.trace}, queued=True)
+    current_request.set(fields)
+    result = await _answered(backend, head, frame, places, worker, started)
+    if fields.trace is not None:
+        facts: dict[str, Any] = {"items": head.items, "slice": head.slice, "attempt": head.attempt, "worker": worker}
+        fields.trace.end(time.monotonic(), request_id=head.request_id, model=head.model, **facts)
+    return result
+
+
+async def _answered(
+    backend: WorkerBackend, head: WorkHead, frame: bytes, places: Places | None, worker: str | None, started: float
+) -> Pieces:
     try:
         reply, items = await _run(backend, head, frame, None if places is None else partial(places, head))
         result = _result(_head(head, reply, len(items), worker), items)

@@ -23,6 +23,7 @@ from sie_cluster.worker.loads import Loads
 from sie_cluster.worker.queued import QueuedReports
 from sie_cluster.worker.vitals import ToldState
 from sie_core.concurrency.pacing import PACING
+from sie_core.contracts import Tracer
 
 Place = tuple[FrameStream, int]
 """Where a result goes: a connection, and the slice's number there."""
@@ -65,9 +66,10 @@ class Intake:
         batch_bytes: int = 65_536,
         pin: Callable[[tuple[str, ...]], None] = lambda models: None,
         configs: Configs | None = None,
+        tracer: Tracer | None = None,
         vitals: Callable[[], bytes] = lambda: encode_vitals(Vitals()),
     ) -> None:
-        self._configs, self._pin = configs, pin
+        self._configs, self._pin, self._tracer = configs, pin, tracer
         self._state = ToldState(status, vitals)
         self.worker: str | None = None
         """What its sidecar calls this worker; None before there is one."""
@@ -204,7 +206,7 @@ class Intake:
 
     async def _answer(self, place: Place, frame: bytes) -> Pieces | None:
         try:
-            return await answer(self._backend, frame, partial(self._waiting, place), self.worker)
+            return await answer(self._backend, frame, partial(self._waiting, place), self.worker, self._tracer)
         except FrameError as error:
             log.error("a slice that names nobody is dropped: %s", error)
             return None

@@ -32,6 +32,7 @@ from sie_core.plugins import PluginSet
 from sie_core.serving.draining import Drain
 from sie_core.serving.http_server import HttpServer
 from sie_core.serving.listening import address_of
+from sie_core.tracing import make_tracer
 
 log = logging.getLogger("sie_core.worker")
 
@@ -66,7 +67,7 @@ async def answer_slices(
         PluginError: Something chosen by a setting is not installed.
         SettingsError: As for the standalone server.
     """
-    auth, url = Auth.of(settings), own_url(listener)
+    auth, url, tracer = Auth.of(settings), own_url(listener), make_tracer(settings, "sie-worker")
     folder = None if settings.config_service_url else open_folder(settings, plugins)
     first = build_catalog(settings, plugins, folder=folder, export=None if folder else Export(0))
     engine = build_engine(settings, plugins, first, gated=True)
@@ -97,6 +98,7 @@ async def answer_slices(
         batch_bytes=batch_bytes(settings),
         pin=engine.pin,
         configs=configs,
+        tracer=tracer,
         vitals=lambda: encode_vitals(vitals_of(engine.status(), url, preloaded)),
     )
     watched = _watched(settings, engine, configs, intake)
@@ -126,6 +128,8 @@ async def answer_slices(
         for task in beside:
             task.cancel()
         await engine.close()
+        if tracer is not None:
+            tracer.close()
         log.info("stopped")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,6 +66,10 @@ class Writer:
                 headers["X-SIE-Pool"] = pool.strip()
         if priority:
             headers["X-SIE-Priority"] = checked("priority", priority)
+        if "opentelemetry.trace" in sys.modules:  # by whoever traces the calls of this client
+            from opentelemetry.propagate import inject
+
+            inject(headers)
         return headers
 
     def body(self, fields: Mapping[str, Any]) -> bytes:

@@ -107,6 +107,8 @@
       form.addEventListener("submit", event => { event.preventDefault(); send(form); });
       form.elements.model?.addEventListener("input", () => renamed(form));
     }
+    const shown = document.querySelector("#live");
+    if (shown) live(shown, ask, token);
     const field = document.querySelector("#token");
     if (!field) return;
     field.value = token();

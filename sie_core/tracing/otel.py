@@ -1,0 +1,208 @@
+"""Records traces as spans of OpenTelemetry: a request is sampled first, and its spans are made when it has ended."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from sie_core import __version__
+from sie_core.contracts import Trace
+from sie_core.contracts.backend.tracing import Begun
+from sie_core.settings import SettingsError
+
+CLOSE_S: Final = 3.0
+"""Seconds in which the last spans are sent while the process ends: a receiver may be away."""
+_SCOPE: Final = InstrumentationScope("sie_core", __version__)
+_SAMPLERS: Final = ("always_on", "always_off", "traceidratio")
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+_PREFIX: Final = "sie."
+
+
+class OtelTracer:
+    """Gives the spans of sampled requests to a processor.
+
+    Args:
+        processor: Sends spans; it must bound what waits, and never block.
+        sampler: Chooses the requests.
+        resource: What the spans are of.
+    """
+
+    def __init__(
+        self, processor: SpanProcessor, sampler: Sampler = ALWAYS_ON, resource: Resource | None = None
+    ) -> None:
+        self._processor, self._sampler = processor, sampler
+        self._resource = resource or Resource.create()
+        self._propagator = TraceContextTextMapPropagator()
+
+    @classmethod
+    def of_environment(cls, service: str, environ: Mapping[str, str] = os.environ) -> OtelTracer | None:
+        """Make one by the standard variables; None with the exporter `none`.
+
+        Raises:
+            SettingsError: One has a value that is not allowed.
+        """
+        chosen = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+        if chosen not in ("otlp", "console", "none"):
+            raise _wrong("OTEL_TRACES_EXPORTER", chosen, "it is `otlp`, `console` or `none`")
+        sampler = _sampler(environ)
+        endpoint = _endpoint(environ)
+        if chosen == "none":
+            return None
+        exporter = ConsoleSpanExporter() if chosen == "console" else OTLPSpanExporter(endpoint=endpoint)
+        name = environ.get("OTEL_SERVICE_NAME") or service
+        try:
+            processor = BatchSpanProcessor(exporter)
+        except ValueError as error:
+            raise SettingsError(f"OTEL_BSP_…: {error}; unset these variables, or correct them.") from None
+        return cls(processor, sampler, Resource.create({SERVICE_NAME: name}))
+
+    def begin(self, name: str, started: float, headers: Mapping[str, str], *, queued: bool = False) -> Begun:
+        """Begin a request; see `Tracer`."""
+        context = self._propagator.extract(headers, Context()) if "traceparent" in headers else Context()
+        parent = get_current_span(context).get_span_context()
+        trace_id = parent.trace_id if parent.is_valid else random.getrandbits(128) or 1
+        kind = SpanKind.CONSUMER if queued else SpanKind.SERVER
+        sampled = self._sampler.should_sample(context, trace_id, name, kind).decision is Decision.RECORD_AND_SAMPLE
+        own = SpanContext(trace_id, _span_id(), False, _SAMPLED, parent.trace_state)
+        trace = OtelTrace(self, name, own, parent if parent.is_valid else None, kind, started) if sampled else None
+        return f"{trace_id:032x}", trace
+
+    def close(self) -> None:
+        """Send what is left; see `Tracer`."""
+        thread = threading.Thread(target=self._processor.shutdown, name="sie-trace-close", daemon=True)
+        thread.start()
+        thread.join(CLOSE_S)
+
+    def record(
+        self,
+        name: str,
+        own: SpanContext,
+        started: float,
+        ended: float,
+        facts: Mapping[str, Any],
+        *,
+        parent: SpanContext | None = None,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Sequence[SpanContext] = (),
+        error: str | None = None,
+    ) -> None:
+        """Hand over one span."""
+        attributes = {key if "." in key else _PREFIX + key: value for key, value in facts.items() if value is not None}
+        if error is not None:
+            attributes["error.type"] = error
+        to_ns = time.time_ns() - time.monotonic_ns()
+        span = ReadableSpan(
+            name=name,
+            context=own,
+            parent=parent,
+            resource=self._resource,
+            attributes=attributes,
+            links=[Link(each) for each in links],
+            kind=kind,
+            status=Status(StatusCode.UNSET if error is None else StatusCode.ERROR),
+            start_time=int(started * 1e9) + to_ns,
+            end_time=int(max(started, ended) * 1e9) + to_ns,
+            instrumentation_scope=_SCOPE,
+        )
+        self._processor.on_end(span)
+
+
+class OtelTrace:
+    """The spans of one request."""
+
+    def __init__(
+        self,
+        tracer: OtelTracer,
+        name: str,
+        own: SpanContext,
+        parent: SpanContext | None,
+        kind: SpanKind,
+        started: float,
+    ) -> None:
+        self._tracer, self._name, self.own, self._parent, self._kind = tracer, name, own, parent, kind
+        self._started, self._last = started, started
+        self._has_stages = False
+
+    @property
+    def traceparent(self) -> str:
+        """Name this request's own span."""
+        return f"00-{self.own.trace_id:032x}-{self.own.span_id:016x}-01"
+
+    def stage(self, name: str, started: float, ended: float, *, links: Sequence[Any] = (), **facts: Any) -> None:
+        """Record a stage; see `Trace`."""
+        if not self._has_stages:
+            self._has_stages = True
+            self._child("decode", self._started, started, {})
+        self._last = ended
+        self._child(name, started, ended, facts, links)
+
+    def apart(
+        self, name: str, started: float, ended: float, of: Sequence[Trace], error: str | None = None, **facts: Any
+    ) -> Any:
+        """Record what was done for several requests; see `Trace`."""
+        own = SpanContext(random.getrandbits(128) or 1, _span_id(), False, _SAMPLED)
+        links = [each.own for each in of if isinstance(each, OtelTrace)]
+        self._tracer.record(name, own, started, ended, facts, links=links, error=error)
+        return own
+
+    def end(self, ended: float, error: str | None = None, **facts: Any) -> None:
+        """Record the request itself; see `Trace`."""
+        if self._has_stages:
+            self._child("encode", self._last, ended, {})
+        self._tracer.record(
+            self._name, self.own, self._started, ended, facts, parent=self._parent, kind=self._kind, error=error
+        )
+
+    def _child(
+        self, name: str, started: float, ended: float, facts: Mapping[str, Any], links: Sequence[SpanContext] = ()
+    ) -> None:
+        own = SpanContext(self.own.trace_id, _span_id(), False, _SAMPLED, self.own.trace_state)
+        self._tracer.record(name, own, started, ended, facts, parent=self.own, links=links)
+
+
+def _span_id() -> int:
+    return random.getrandbits(64) or 1
+
+
+def _sampler(environ: Mapping[str, str]) -> Sampler:
+    name, share = environ.get("OTEL_TRACES_SAMPLER") or "always_on", environ.get("OTEL_TRACES_SAMPLER_ARG") or "1.0"
+    of_parent = name.startswith("parentbased_")
+    if (own := name.removeprefix("parentbased_")) not in _SAMPLERS:
+        allowed = ", ".join(f"`{each}`" for each in _SAMPLERS)
+        raise _wrong("OTEL_TRACES_SAMPLER", name, f"it is one of {allowed}, each also with `parentbased_` before it")
+    try:
+        ratio = TraceIdRatioBased(float(share))
+    except ValueError:
+        raise _wrong("OTEL_TRACES_SAMPLER_ARG", share, "it is a share from 0 to 1") from None
+    chosen = {"always_on": ALWAYS_ON, "always_off": ALWAYS_OFF, "traceidratio": ratio}[own]
+    return ParentBased(chosen) if of_parent else chosen
+
+
+def _endpoint(environ: Mapping[str, str]) -> str:
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    name = next((each for each in names if environ.get(each)), names[1])
+    url = environ.get(name) or "http://localhost:4317"
+    if not url.startswith(("http://", "https://")):
+        raise _wrong(name, url, "it is a URL, as `http://localhost:4317`")
+    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
+    if protocol != "grpc":
+        raise _wrong("OTEL_EXPORTER_OTLP_PROTOCOL", protocol, "`grpc` alone is spoken, on port 4317 as a rule")
+    return url
+
+
+def _wrong(name: str, value: str, allowed: str) -> SettingsError:
+    return SettingsError(f"{name}={value!r} is not allowed: {allowed}. Correct it, or unset SIE_TRACING_ENABLED.")

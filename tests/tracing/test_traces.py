@@ -1,0 +1,190 @@
+"""Traces of a real server, as a real receiver of OTLP gets them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import httpx
+import pytest
+
+pytest.importorskip("opentelemetry.sdk", reason="sie-core[tracing] is not installed")
+
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
+from sie_sdk import SIEClient
+
+from tests.conftest import Server, run_cluster, run_server
+from tests.tracing.receiver import Receiver, Span, receiving
+
+MODEL = "sie-fake/embedder"
+ROUTE = "POST /v1/encode/{model:path}"
+STAGES = ["decode", "model", "prepare.wait", "prepare", "queue", "batch", "finish", "encode"]
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def server(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    environment = {"SIE_PLUGINS": "fake", **receiver.environment}
+    with run_server(tmp_path_factory.mktemp("traced"), environment, ["--preload", MODEL, "--json-logs"]) as server:
+        yield server
+
+
+def parent_of(number: int) -> tuple[str, str]:
+    """Make a trace id and the header that names it."""
+    trace = f"{number + 1:032x}"
+    return trace, f"00-{trace}-00000000000000aa-01"
+
+
+async def asked(url: str, count: int, first: int = 0) -> dict[str, httpx.Response]:
+    """Send requests at once, and return the replies by their trace."""
+    async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=count)) as client:
+
+        async def ask(number: int) -> tuple[str, httpx.Response]:
+            trace, header = parent_of(number)
+            body = {"items": [{"text": f"text {number}"}] * (1 + number % 3)}
+            reply = await client.post(f"/v1/encode/{MODEL}", json=body, headers={"traceparent": header})
+            return trace, reply
+
+        return dict(await asyncio.gather(*map(ask, range(first, first + count))))
+
+
+def named(spans: list[Span], name: str) -> Span:
+    [found] = [span for span in spans if span.name == name]
+    return found
+
+
+def test_a_request_has_each_stage_once_and_their_times_are_those_of_the_reply(
+    receiver: Receiver, server: Server
+) -> None:
+    replies = asyncio.run(asked(server.url, 64))
+    traces = receiver.of_traces(set(replies))
+    for trace, spans in traces.items():
+        root, reply = named(spans, ROUTE), replies[trace]
+        stages = [span for span in spans if span is not root]
+        assert sorted(span.name for span in stages) == sorted(STAGES)
+        assert {span.parent for span in stages} == {root.id}
+        assert root.parent == "00000000000000aa"
+        assert sum(span.ms for span in stages) == pytest.approx(root.ms, rel=0.05)
+        timing = {name: float(reply.headers[f"x-{name}-time"]) for name in ("queue", "tokenization", "inference")}
+        ms = {span.name: span.ms for span in stages}
+        assert ms["prepare.wait"] + ms["queue"] == pytest.approx(timing["queue"], abs=1)
+        assert ms["prepare"] == pytest.approx(timing["tokenization"], abs=1)
+        assert ms["batch"] == pytest.approx(timing["inference"], abs=1)
+        assert root.facts["http.response.status_code"] == 200
+        assert root.facts["gen_ai.request.model"] == MODEL
+        assert root.facts["sie.request_id"] == reply.headers["x-sie-request-id"]
+        assert reply.headers["x-trace-id"] == trace
+        assert root.service == "sie-server"
+        assert "text " not in str([span.facts for span in spans])
+
+
+def test_a_batch_is_a_span_of_its_own_with_links_to_its_requests_and_back(receiver: Receiver, server: Server) -> None:
+    replies = asyncio.run(asked(server.url, 64, first=100))
+    traces = receiver.of_traces(set(replies))
+    of_requests = {
+        (named(spans, ROUTE).trace, named(spans, ROUTE).id): named(spans, "batch") for spans in traces.values()
+    }
+    wanted = {link for batch in of_requests.values() for link in batch.links}
+    all_spans = receiver.wait(lambda spans: wanted <= {(span.trace, span.id) for span in spans})
+    batches = {(span.trace, span.id): span for span in all_spans if (span.trace, span.id) in wanted}
+    for request, of_request in of_requests.items():
+        assert of_request.links
+        for link in of_request.links:
+            assert request in batches[link].links
+    for key, batch in batches.items():
+        assert batch.facts["sie.requests"] == len(batch.links)
+        assert batch.facts["sie.units"] >= batch.facts["sie.requests"]
+        assert batch.facts["sie.cost"] > 0
+        assert batch.facts["sie.model"] == MODEL
+        assert all(key in of_requests[link].links for link in batch.links if link in of_requests)
+
+
+def test_a_cold_load_is_told_with_its_stages_and_links_to_who_caused_it(receiver: Receiver, server: Server) -> None:
+    trace, header = parent_of(1000)
+    headers = {"traceparent": header, "X-SIE-Timeout-Ms": "60000"}
+    body = {"model": "sie-fake/dense", "input": ["cold"]}
+    httpx.post(f"{server.url}/v1/embeddings", json=body, headers=headers, timeout=60).raise_for_status()
+    [spans] = receiver.of_traces({trace}).values()
+    [load] = [span for span in receiver.wait(lambda spans: any(s.name == "load" for s in spans)) if span.name == "load"]
+    assert load.links == [(trace, named(spans, "POST /v1/embeddings").id)]
+    assert load.facts["sie.model"] == "sie-fake/dense"
+    assert load.facts["sie.load.total_s"] <= load.ended - load.started + 0.01
+    assert load.ms <= named(spans, "model").ms
+
+
+def test_failures_have_their_code_and_the_trace_of_the_log(receiver: Receiver, server: Server) -> None:
+    trace, header = parent_of(2000)
+    reply = httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": "secret"}, headers={"traceparent": header})
+    [spans] = receiver.of_traces({trace}).values()
+    [root] = spans
+    assert (reply.status_code, root.failed, root.facts["error.type"]) == (400, True, "INVALID_INPUT")
+    assert "secret" not in str(root.facts)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "junk", "00-" + "0" * 32 + "-00000000000000aa-01", "ff-" + "1" * 32 + "-00000000000000aa-01", "é" * 300],
+)
+def test_a_strange_traceparent_begins_a_trace_of_our_own(receiver: Receiver, server: Server, header: str) -> None:
+    headers = {"traceparent": header.encode(), "baggage": b"k=" + b"v" * 8000}
+    reply = httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": [{"text": "a"}]}, headers=headers)
+    assert reply.status_code == 200
+    [spans] = receiver.of_traces({reply.headers["x-trace-id"]}).values()
+    assert named(spans, ROUTE).parent == ""
+
+
+def test_a_receiver_that_is_away_costs_no_request_and_no_stop(start_server) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        environment = {
+            "SIE_PLUGINS": "fake",
+            "SIE_TRACING_ENABLED": "true",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+        }
+        server = start_server(environment, ["--preload", MODEL])
+        for _ in range(100):
+            httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": [{"text": "a"}]}).raise_for_status()
+        server.signal()
+        assert server.wait() == 0
+
+
+def test_what_is_not_sampled_is_not_sent_and_has_an_id_all_the_same(start_server, receiver: Receiver) -> None:
+    environment = {"SIE_PLUGINS": "fake", "OTEL_TRACES_SAMPLER": "always_off", **receiver.environment}
+    server = start_server(environment, ["--preload", MODEL])
+    reply = httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": [{"text": "a"}]})
+    server.signal()
+    assert server.wait() == 0
+    trace = reply.headers["x-trace-id"]
+    assert len(trace) == 32
+    assert trace not in {span.trace for span in receiver.spans}
+
+
+def test_a_trace_goes_through_gateway_queue_and_worker(receiver: Receiver, tmp_path) -> None:
+    environment = receiver.environment
+    with run_cluster(tmp_path, "--workers", "1", "--preload", MODEL, env=environment) as cluster:
+        trace, header = parent_of(3000)
+        body = {"items": [{"text": "a"}]}
+        reply = httpx.post(f"{cluster.url}/v1/encode/{MODEL}", json=body, headers={"traceparent": header}, timeout=60)
+        assert reply.status_code == 200
+        spans = receiver.wait(lambda spans: {ROUTE, "slice encode"} <= {s.name for s in spans if s.trace == trace})
+    of_trace = [span for span in spans if span.trace == trace]
+    root, piece = named(of_trace, ROUTE), named(of_trace, "slice encode")
+    assert (root.service, piece.service) == ("sie-gateway", "sie-worker")
+    assert piece.parent == root.id
+    assert {span.name for span in of_trace if span.parent == root.id} == {"decode", "workers", "encode", "slice encode"}
+    assert sorted(span.name for span in of_trace if span.parent == piece.id) == sorted(STAGES)
+    assert root.started <= piece.started <= piece.ended <= root.ended
+
+
+def test_the_sdk_sends_on_the_trace_of_its_program(receiver: Receiver, server: Server) -> None:
+    context = SpanContext(0xABCDEF, 0xFE, is_remote=False, trace_flags=TraceFlags(1))
+    with use_span(NonRecordingSpan(context)), SIEClient(server.url) as client:
+        client.encode(MODEL, {"text": "a"})
+    [spans] = receiver.of_traces({f"{0xABCDEF:032x}"}).values()
+    assert named(spans, ROUTE).parent == f"{0xFE:016x}"
