@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from sie_pytorch.forward import UNMAPPED, MappedFiles, outside_heap
+from sie_pytorch.forward import UNMAPPED, MappedFiles
+from sie_pytorch.forward.checkpoint.mapping import outside_heap
 
 SIZE = 1 << 20
 """Numbers of a weight: 4 MB in float32."""

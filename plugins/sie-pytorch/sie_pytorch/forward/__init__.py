@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sie_pytorch.forward.specs import INTERFACE
 
 if TYPE_CHECKING:
-    from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles, outside_heap
+    from sie_pytorch.forward.checkpoint.mapping import UNMAPPED, MappedFiles
     from sie_pytorch.forward.checkpoint.pickles import with_safetensors
     from sie_pytorch.forward.checkpoint.positions import frequencies_follow_batch, position_limit
-    from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, TOLERANCE, least_cosine, relative_error
+    from sie_pytorch.forward.checkpoint.precision import LEAST_COSINE, TOLERANCE, least_cosine
     from sie_pytorch.forward.checkpoint.reading import EncoderPart, account_for, load_model, register_class
     from sie_pytorch.forward.checkpoint.unheeded import refuse_unheeded
     from sie_pytorch.forward.choice.build import build_runner
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.deberta.positions import RelativePositions
     from sie_pytorch.forward.judging.logits import Judge, logits_moved
     from sie_pytorch.forward.judging.refusals import keep_refusal, recall_refusal
-    from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, runs_of, seen_tokens
+    from sie_pytorch.forward.layout import AttentionLayout, PackedLayout, Run, seen_tokens
     from sie_pytorch.forward.loop.entry import Angles, EmbeddingTables, EncoderEntry
     from sie_pytorch.forward.loop.layer import Attention, LoopLayer, LoopParts, LoraDelta, Norm, Product, UpProjection
     from sie_pytorch.forward.loop.linear import Rows
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, NormNumbers, plain_linear
     from sie_pytorch.forward.packed import PackedRunner
     from sie_pytorch.forward.padded.batches import PaddedBatch, PaddedBatches, group_by_length
-    from sie_pytorch.forward.padded.runner import PaddedRunner
     from sie_pytorch.forward.protocol import (
         Batch,
         Factors,
@@ -81,7 +80,6 @@ __all__ = [
     "PackedRunner",
     "PaddedBatch",
     "PaddedBatches",
-    "PaddedRunner",
     "Product",
     "RelativePositions",
     "Rows",
@@ -100,15 +98,12 @@ __all__ = [
     "least_cosine",
     "load_model",
     "logits_moved",
-    "outside_heap",
     "plain_linear",
     "position_limit",
     "prepack",
     "recall_refusal",
     "refuse_unheeded",
     "register_class",
-    "relative_error",
-    "runs_of",
     "seen_tokens",
     "shares",
     "weight_bytes",
@@ -142,7 +137,6 @@ _MODULES = {
         "weight_bytes",
     ),
     "packed": ("PackedRunner",),
-    "padded.runner": ("PaddedRunner",),
     "padded.batches": (
         "PaddedBatch",
         "PaddedBatches",
@@ -152,7 +146,6 @@ _MODULES = {
         "AttentionLayout",
         "PackedLayout",
         "Run",
-        "runs_of",
         "seen_tokens",
     ),
     "deberta.positions": ("RelativePositions",),
@@ -185,13 +178,11 @@ _MODULES = {
     "checkpoint.mapping": (
         "UNMAPPED",
         "MappedFiles",
-        "outside_heap",
     ),
     "checkpoint.precision": (
         "LEAST_COSINE",
         "TOLERANCE",
         "least_cosine",
-        "relative_error",
     ),
     "loop.entry": (
         "Angles",
