@@ -99,14 +99,14 @@ def test_llamaindex(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["dense", "sparse", "both", "chroma"])
-def test_haystack(name: str, tmp_path: Path) -> None:
+def test_haystack(name: str) -> None:
     written = SIEDocumentEmbedder(DENSE, URL).run([Document(content=each) for each in DOCUMENTS])["documents"]
     pipeline, embedders = (
         Pipeline(),
         {"dense": SIETextEmbedder(DENSE, URL), "sparse": SIESparseTextEmbedder(SPARSE, URL)},
     )
     if name == "chroma":
-        store = ChromaDocumentStore(persist_path=str(tmp_path))
+        store = ChromaDocumentStore()  # on disk it writes each document by itself, in 40 ms
         retriever = ChromaEmbeddingRetriever(store, top_k=10)
         inputs = {"dense": "query_embedding"}
     else:
