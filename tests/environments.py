@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.clients.conftest import CLIENTS, PACKAGES, client_environment, javascript_environment
+from tests.clients.conftest import CLIENTS, PACKAGES, WITH_EVERY_ROW, client_environment, javascript_environment
 from tests.gliner.library import build
 from tests.helm.engine import helm_environment
 from tests.sglang.released import released_wheel
@@ -20,7 +20,7 @@ from tests.text.environments import TRANSFORMERS, text_environment
 def builders() -> Iterator[Callable[[], object]]:
     """List what builds each, that of gliner first: every worker of pytest waits for it."""
     yield build
-    yield from (partial(client_environment, name) for name in CLIENTS)
+    yield from (partial(client_environment, name) for name in CLIENTS if name not in WITH_EVERY_ROW)
     yield from (partial(javascript_environment, name) for name in PACKAGES)
     yield from (partial(text_environment, name) for name in TRANSFORMERS)
     yield helm_environment

@@ -76,6 +76,7 @@ def _variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("SIE_")}
 
 
+LONGEST_STEP_S = 600
 CLIENTS = {
     "sie-sdk": (["sie-sdk==0.10.1"], (3, 12)),
     "openai": (["openai==3.52.0", "langchain-openai==1.7.3", "tiktoken==0.14.0"], (3, 11)),
@@ -152,6 +153,8 @@ CLIENTS = {
     ),
 }
 """Environments by name: what pip installs, and the least version of Python."""
+WITH_EVERY_ROW = ("published-integrations", "frameworks", "framework-stores", "databases")
+"""Those of tests that `EVERY_ROW=1` has run: large, and not built ahead."""
 
 
 @pytest.fixture(scope="session")
@@ -277,7 +280,10 @@ def _candidates(least: tuple[int, int]) -> Iterator[str]:
 
 
 def _or_skip(name: str, *command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_STEP_S)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"the environment of {name} was not built in {LONGEST_STEP_S} s ({' '.join(command[1:4])})")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
         pytest.skip(f"the environment of {name} cannot be built ({' '.join(command[1:4])}): {last}")
