@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 NEEDED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 (UVICORN,) = [each for each in map(Requirement, NEEDED) if each.name == "uvicorn"]
-LONGEST_S = 120
+LONGEST_S = 250
 
 
 def run(*command: str | Path, path: str = "") -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ ALL = range(len(ATTACKS))
 SHARE = 0.04
 """Of the full size of each attack."""
 SECONDS = 1.0
-ALL_SECONDS = 10.0
+ALL_SECONDS = 6.0
 
 
 @pytest.fixture(scope="module")

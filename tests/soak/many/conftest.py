@@ -45,7 +45,7 @@ def long_version(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def requests_sent(long_version: bool) -> int:
     """How many requests a test sends."""
-    return 2000 if long_version else 200
+    return 2000 if long_version else 120
 
 
 @pytest.fixture(scope="session")
