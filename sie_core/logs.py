@@ -13,11 +13,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 import orjson
 
-from sie_core.contracts import Trace, Tracer
+if TYPE_CHECKING:
+    from sie_core.contracts import Trace, Tracer
 
 FIELDS = ("model", "request_id", "trace_id", "latency_ms")
 """Extra fields of a line, given by `extra=` or taken from the request being answered."""

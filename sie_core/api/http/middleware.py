@@ -255,7 +255,6 @@ def _end(fields: RequestFields, exchange: Exchange, seconds: float) -> None:
         "http.request.method": exchange.scope["method"],
         "http.route": exchange.scope["route"].path,
         "http.response.status_code": exchange.status or 499,
-        "http.response.body.size": exchange.size,
         "gen_ai.request.model": fields.model,
         "request_id": fields.request_id,
     }
