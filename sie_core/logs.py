@@ -81,6 +81,13 @@ def request_fields() -> RequestFields:
     return fields
 
 
+def trace_apart(name: str, started: float, ended: float, error: str | None = None, **facts: object) -> None:
+    """Record what this task did for its request, where the trace of that is recorded; see `Trace.apart`."""
+    fields = current_request.get()
+    if fields is not None and fields.trace is not None:
+        fields.trace.apart(name, started, ended, [fields.trace], error, **facts)
+
+
 def configure_logging(level: str = "INFO", *, as_json: bool = False, access: AccessLog = "off") -> None:
     """Send every logger of the process to stderr, at `level` and above.
 
