@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
+from typing import Any
 
 from sie_core.cache.progress import show_load
 from sie_core.catalog.fetching import FetchedModel
@@ -189,7 +190,7 @@ class Lifecycle:
         self.queues.add_model(loaded)
         record.move(State.READY, loaded=loaded, memory_bytes=memory_bytes)
         self._loaded(record)
-        stages = {f"sie.load.{stage}_s": seconds for stage, seconds in record.stages_s.items()}
+        stages: dict[str, Any] = {f"sie.load.{stage}_s": seconds for stage, seconds in record.stages_s.items()}
         computed, took = loaded.facts.computed, self.clock()
         trace_apart("load", started, took, model=model, computed=computed, memory_bytes=memory_bytes, **stages)
 
