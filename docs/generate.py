@@ -255,6 +255,44 @@ def _model_of(endpoint: Any, in_path: bool) -> str:
     return "`model` of the body" + ("" if field and field.is_required() else ", else `SIE_DEFAULT_MODEL`")
 
 
+def metric_families() -> dict[str, list[Any]]:
+    """List the metrics of each program, as `prometheus_client` describes them."""
+    from prometheus_client import CollectorRegistry
+    from sie_cluster.config_service.metrics import ConfigMetrics
+    from sie_cluster.configs.metrics import FollowerMetrics
+    from sie_cluster.gateway.metrics import GatewayMetrics
+    from sie_cluster.sidecar.metrics import SidecarMetrics
+
+    from sie_core.api.http.metrics import HttpMetrics
+    from sie_core.engine.metrics import EngineMetrics
+
+    http, followed = CollectorRegistry(), CollectorRegistry()
+    HttpMetrics(http)
+    FollowerMetrics(followed)
+    return {
+        "server, gateway, config service": _families(http),
+        "server, adapter process": _families(EngineMetrics(detailed=True).registry),
+        "gateway": _families(GatewayMetrics().registry),
+        "gateway, sidecar": _families(followed),
+        "sidecar": _families(SidecarMetrics().registry),
+        "config service": _families(ConfigMetrics().registry),
+    }
+
+
+def _families(registry: Any) -> list[Any]:
+    collectors = dict.fromkeys(registry._names_to_collectors.values())
+    return [(each, family) for each in collectors for family in each.describe()]
+
+
+def metrics() -> str:
+    rows = [
+        (f"`{family.name}{'_total' if family.type == 'counter' else ''}`", family.type,
+         ", ".join(f"`{label}`" for label in collector._labelnames) or "–", program, family.documentation)
+        for program, families in metric_families().items() for collector, family in families
+    ]  # fmt: skip
+    return table(("metric", "type", "labels", "of", "meaning"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "routes": routes,
@@ -272,6 +310,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "libraries": libraries,
     "checks": checks,
     "commands": commands,
+    "metrics": metrics,
     "muvera": lambda: parameters("muvera"),
     "smve": lambda: parameters("smve"),
     "models": models,

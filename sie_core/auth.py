@@ -39,14 +39,9 @@ def credentials(given: Sequence[str], offered: Sequence[str]) -> Sequence[str]:
         given: The values of that header, which a page cannot set.
         offered: The protocols offered, of which a page's `sie.bearer.TOKEN` has its token in base64url.
     """
-    if given:
-        return given
+    tokens = [each.removeprefix(OFFERED) for each in offered if each.startswith(OFFERED)]
     try:
-        return [
-            urlsafe_b64decode(each.removeprefix(OFFERED) + "==").decode("latin-1")
-            for each in offered
-            if each.startswith(OFFERED)
-        ]
+        return given or [urlsafe_b64decode(each + "==").decode("latin-1") for each in tokens]
     except ValueError:
         return [""]
 

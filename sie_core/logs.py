@@ -13,11 +13,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 import orjson
 
-from sie_core.contracts import Trace, Tracer
+if TYPE_CHECKING:
+    from sie_core.contracts import Trace, Tracer
 
 FIELDS = ("model", "request_id", "trace_id", "latency_ms")
 """Extra fields of a line, given by `extra=` or taken from the request being answered."""
@@ -78,6 +79,13 @@ def request_fields() -> RequestFields:
     if fields is None:
         raise LookupError("this task answers no request")
     return fields
+
+
+def trace_apart(name: str, started: float, ended: float, error: str | None = None, **facts: object) -> None:
+    """Record what this task did for its request, where the trace of that is recorded; see `Trace.apart`."""
+    fields = current_request.get()
+    if fields is not None and fields.trace is not None:
+        fields.trace.apart(name, started, ended, [fields.trace], error, **facts)
 
 
 def configure_logging(level: str = "INFO", *, as_json: bool = False, access: AccessLog = "off") -> None:

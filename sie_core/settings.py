@@ -183,7 +183,7 @@ class Settings(BaseSettings):
 
     tracing_enabled: bool = _basic(
         False,
-        "Requests are traced with OpenTelemetry, which `sie-core[tracing]` installs; its standard variables apply.",
+        "Requests are traced with OpenTelemetry, by its standard variables. The extra *tracing* of sie-core brings it.",
     )
 
     # Of one server too, which most leave as they are.

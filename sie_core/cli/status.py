@@ -18,7 +18,6 @@ RECENT_S: Final = 10.0
 """Seconds over which rate and times are taken."""
 DRAWN_S: Final = 1.0
 """Seconds between two pictures."""
-_IDLE: Final = "available"
 
 Told = Mapping[str, Any]
 SORTS: Final[Mapping[str, Callable[[Told], Any]]] = {
@@ -75,7 +74,7 @@ def _follow(messages: Iterator[Told], pressed: Callable[[], str], sort: str, wat
 def picture(before: Told, told: Told, sort: str) -> list[str]:
     """Lay out a message of `/ws/status` or `/ws/cluster-status`; rates are since the message `before`."""
     lines = [*_summary(before, told), ""]
-    models = [model for model in told["models"] if model["state"] != _IDLE or _queued(model)]
+    models = [model for model in told["models"] if model["state"] != "available" or _queued(model)]
     rows = [_row(model, told["timestamp"]) for model in sorted(models, key=SORTS[sort])]
     lines += columns([("MODEL", "STATE", "MEMORY", "QUEUED", "LAST USE"), *rows]) if rows else ["No model is loaded."]
     if errors := told["traffic"]["errors"]:
@@ -104,14 +103,8 @@ def _row(model: Told, now: float) -> tuple[str, ...]:
         state += f": {fetched}"
     if state == "failed" and model.get("last_error"):
         state += f": {model['last_error']['message']}"
-    memory = model.get("memory_bytes")
-    return (
-        model["name"],
-        state,
-        _size(memory) if memory else "",
-        str(_queued(model)),
-        "" if used is None else ago(now - used),
-    )
+    memory = _size(model["memory_bytes"]) if model.get("memory_bytes") else ""
+    return model["name"], state, memory, str(_queued(model)), "" if used is None else ago(now - used)
 
 
 def _queued(model: Told) -> int:

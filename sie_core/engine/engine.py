@@ -85,6 +85,7 @@ class Engine:
             self.pipeline.device.queue.queued,
             lambda: len(self.registry.failing()),
             lambda: len(self.lifecycle.notes()),
+            lambda: self.health().live_problem is None,
         )
 
     async def start(self) -> None:

@@ -90,6 +90,7 @@ class EngineMetrics:
         self._memory_used = gauge("sie_device_memory_used_bytes", "Bytes of the device in use.")
         self._memory_total = gauge("sie_device_memory_total_bytes", "Bytes of the device, or of the limit set for it.")
         self._in_flight = gauge("sie_requests_in_flight", "Requests admitted and not yet answered.")
+        self._live = gauge("sie_live", "0 while only a restart helps: what turns `/livez` red.")
         self._failing = gauge("sie_models_failing", "Models whose last requests all failed.")
         self._stalled_fetches = gauge(
             "sie_model_fetches_stalled", "Loads of whose weights nothing has come for minutes."
@@ -108,8 +109,10 @@ class EngineMetrics:
         queued: Callable[[], tuple[int, int]],
         failing: Callable[[], int],
         stalled_fetches: Callable[[], int],
+        live: Callable[[], bool],
     ) -> None:
         """Read the gauges from these functions at each collection; `queued` gives units and cost units."""
+        self._live.set_function(live)
         self._failing.set_function(failing)
         self._stalled_fetches.set_function(stalled_fetches)
         self._in_flight.set_function(in_flight)

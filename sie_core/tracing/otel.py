@@ -59,10 +59,10 @@ class OtelTracer:
         if chosen not in ("otlp", "console", "none"):
             raise _wrong("OTEL_TRACES_EXPORTER", chosen, "it is `otlp`, `console` or `none`")
         sampler = _sampler(environ)
-        endpoint = _endpoint(environ)
+        _check_receiver(environ)
         if chosen == "none":
             return None
-        exporter = ConsoleSpanExporter() if chosen == "console" else OTLPSpanExporter(endpoint=endpoint)
+        exporter = ConsoleSpanExporter() if chosen == "console" else OTLPSpanExporter()
         name = environ.get("OTEL_SERVICE_NAME") or service
         try:
             processor = BatchSpanProcessor(exporter)
@@ -76,10 +76,10 @@ class OtelTracer:
         parent = get_current_span(context).get_span_context()
         trace_id = parent.trace_id if parent.is_valid else random.getrandbits(128) or 1
         kind = SpanKind.CONSUMER if queued else SpanKind.SERVER
-        sampled = self._sampler.should_sample(context, trace_id, name, kind).decision is Decision.RECORD_AND_SAMPLE
+        if self._sampler.should_sample(context, trace_id, name, kind).decision is not Decision.RECORD_AND_SAMPLE:
+            return f"{trace_id:032x}", None
         own = SpanContext(trace_id, _span_id(), False, _SAMPLED, parent.trace_state)
-        trace = OtelTrace(self, name, own, parent if parent.is_valid else None, kind, started) if sampled else None
-        return f"{trace_id:032x}", trace
+        return f"{trace_id:032x}", OtelTrace(self, name, own, parent if parent.is_valid else None, kind, started)
 
     def close(self) -> None:
         """Send what is left; see `Tracer`."""
@@ -192,16 +192,13 @@ def _sampler(environ: Mapping[str, str]) -> Sampler:
     return ParentBased(chosen) if of_parent else chosen
 
 
-def _endpoint(environ: Mapping[str, str]) -> str:
-    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    name = next((each for each in names if environ.get(each)), names[1])
-    url = environ.get(name) or "http://localhost:4317"
-    if not url.startswith(("http://", "https://")):
-        raise _wrong(name, url, "it is a URL, as `http://localhost:4317`")
-    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "grpc"
-    if protocol != "grpc":
-        raise _wrong("OTEL_EXPORTER_OTLP_PROTOCOL", protocol, "`grpc` alone is spoken, on port 4317 as a rule")
-    return url
+def _check_receiver(environ: Mapping[str, str]) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        if not (url := environ.get(name) or "http://").startswith(("http://", "https://")):
+            raise _wrong(name, url, "it is a URL, as `http://localhost:4317`")
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if (protocol := environ.get(name) or "grpc") != "grpc":
+            raise _wrong(name, protocol, "`grpc` alone is spoken, on port 4317 as a rule")
 
 
 def _wrong(name: str, value: str, allowed: str) -> SettingsError:

@@ -47,6 +47,7 @@ class Asked:
     deadline: float | None
     left: int
     error: InferenceError | None = None
+    trace: None = None
     settled: bool = False
     ended: float | None = None
     client: str | None = None

@@ -7,7 +7,7 @@ import random
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from starlette.responses import Response
@@ -43,7 +43,7 @@ class Exchange:
     headers: list[tuple[bytes, bytes]]
     """Headers of every reply to it."""
     gate: Gate
-    started: float
+    started: float = field(default_factory=time.monotonic)
     status: int | None = None
     """None until the reply begins."""
     size: int = 0
@@ -255,7 +255,6 @@ def _end(fields: RequestFields, exchange: Exchange, seconds: float) -> None:
         "http.request.method": exchange.scope["method"],
         "http.route": exchange.scope["route"].path,
         "http.response.status_code": exchange.status or 499,
-        "http.response.body.size": exchange.size,
         "gen_ai.request.model": fields.model,
         "request_id": fields.request_id,
     }

@@ -54,12 +54,8 @@ def _ask(server: str, api_key: str | None) -> list[ModelInfo]:
 def table(rows: Sequence[Mapping[str, Any]], now: float) -> list[str]:
     """Lay out rows of `/v1/models`, the last used first; `now` is seconds since 1970."""
     ordered = sorted(rows, key=lambda row: (-(row.get("last_used_at") or 0.0), row["name"]))
-    return columns(
-        [
-            ("MODEL", "STATE", "SERVED BY", "MEMORY", "LAST USE"),
-            *((row["name"], *_cells(row, now)) for row in ordered),
-        ]
-    )
+    cells = [(row["name"], *_cells(row, now)) for row in ordered]
+    return columns([("MODEL", "STATE", "SERVED BY", "MEMORY", "LAST USE"), *cells])
 
 
 def columns(lines: Sequence[Sequence[str]]) -> list[str]:

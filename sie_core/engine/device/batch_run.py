@@ -110,7 +110,7 @@ def _halves_by_unit(run: Run) -> list[Run]:
 
 def trace_batch(run: Run, now: float, error: BaseException | None = None, parts: int | None = None) -> None:
     """Record a batch that ran, or failed, with links to its requests; `parts` of one that failed are tried again."""
-    flights = [flight for flight in run.flights() if flight.trace is not None]
+    flights = run.flights()
     traces = [flight.trace for flight in flights if flight.trace is not None]
     if not traces:
         return
@@ -124,10 +124,8 @@ def trace_batch(run: Run, now: float, error: BaseException | None = None, parts:
         computed=run.model.facts.computed,
         cost=run.batch.cost,
         units=len(run.units),
-        requests=len(run.flights()),
+        requests=len(flights),
         predicted_s=run.batch.predicted_s,
-        seconds=(run.ended or now) - run.started,
-        preempted=run.within is not None or None,
         retried_in=parts,
     )
     for flight in flights:

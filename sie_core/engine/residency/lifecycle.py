@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
+from typing import Any
 
 from sie_core.cache.progress import show_load
 from sie_core.catalog.fetching import FetchedModel
@@ -33,9 +34,9 @@ from sie_core.engine.models.record import (
 from sie_core.engine.requests.errors import unavailable
 from sie_core.engine.residency.loader import Loader
 from sie_core.engine.residency.residency import Residency
-from sie_core.engine.residency.traced import trace_load
 from sie_core.engine.residency.unloader import Queues, Unloader
 from sie_core.engine.timeouts import Timeouts
+from sie_core.logs import trace_apart
 from sie_core.memory.estimates import Estimates
 
 log = logging.getLogger(__name__)
@@ -184,12 +185,14 @@ class Lifecycle:
             failure = failed_load(model, error, record.failure, self.clock(), self.timeouts)
             self.metrics.loads.labels(model, failure.error_class).inc()
             record.move(State.FAILED, failure=failure)
-            trace_load(record, started, self.clock(), failure.error_class)
+            trace_apart("load", started, self.clock(), failure.error_class, model=model)
             return
         self.queues.add_model(loaded)
         record.move(State.READY, loaded=loaded, memory_bytes=memory_bytes)
         self._loaded(record)
-        trace_load(record, started, self.clock())
+        stages: dict[str, Any] = {f"sie.load.{stage}_s": seconds for stage, seconds in record.stages_s.items()}
+        computed, took = loaded.facts.computed, self.clock()
+        trace_apart("load", started, took, model=model, computed=computed, memory_bytes=memory_bytes, **stages)
 
     async def _fetch(self, record: ModelRecord) -> FetchedModel:
         download = record.download

@@ -17,9 +17,9 @@ from sie_core.contracts import DeviceLost, DeviceMemory, ModelLoadError, OutOfDe
 from sie_core.engine.metrics import EngineMetrics
 from sie_core.engine.models.record import Registry
 from sie_core.engine.requests.errors import OUT_OF_MEMORY
-from sie_core.engine.residency.traced import trace_eviction
 from sie_core.engine.residency.unloader import Unloader
 from sie_core.engine.timeouts import Timeouts
+from sie_core.logs import trace_apart
 from sie_core.memory.checked import CheckedManager
 from sie_core.memory.estimates import Need
 from sie_core.memory.meter import UNKNOWN, MemoryThread, growth
@@ -231,7 +231,7 @@ class Residency:
             return True
         self._metrics.evictions.labels(held.id, reason).inc()
         log.info("%s was evicted (%s), unused for %.1f s", held.id, reason, unused_s)
-        trace_eviction(held.id, reason, began, self._clock())
+        trace_apart("evict", began, self._clock(), model=held.id, reason=reason)
         return True
 
     async def _ask_for_room(self, need: Need, keep: Container[str | None] = ()) -> tuple[DeviceMemory, Room]:
