@@ -44,7 +44,7 @@ def install_beside(project: Path) -> None:
 def run(command: list[object], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in `folder`."""
     return subprocess.run(
-        list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, timeout=100
+        list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, timeout=300
     )
 
 
