@@ -22,7 +22,8 @@ def main() -> None:
         total[fault.kind] += 1
         found[fault.kind] += finding is not None
         named[fault.kind] += finding is not None and finding == fault.check
-        print(f"{fault}: {finding or 'NOT FOUND'} ({time.monotonic() - started:.1f} s)")
+        told = finding or f"NOT FOUND: {fault.given.get('why') or fault.subject.__doc__}"
+        print(f"{fault}: {told} ({time.monotonic() - started:.1f} s)")
     for kind, count in total.items():
         print(f"{kind}: {found[kind]} of {count} found, {named[kind]} by the check for it")
     print(f"all: {sum(found.values())} of {sum(total.values())} found, {sum(named.values())} by the check for it")

@@ -40,7 +40,6 @@ from sie_kit.checks.stores import STORE_CHECKS, Place
 from sie_kit.checks.tiers import TIER_CHECKS, Tier
 from sie_kit.loading import LoadedModel, find_device, fitting, load_resolved, samples
 from sie_kit.outcomes import Skipped, reason
-from sie_kit.server import serving
 
 KINDS: Mapping[str, Sequence[Callable[..., None]]] = {
     "distribution": DISTRIBUTION_CHECKS,
@@ -241,6 +240,8 @@ class _Kit:
                 yield Check(f"reference {name}", told, partial(self._refer, name, model), kind="reference")
 
     def _load(self, model: str, chosen: Sequence[str]) -> LoadedModel:
+        from sie_kit.server import serving  # the engine and its routes, which most lists of checks do without
+
         loaded = self._loaded(model)
         near = (
             each for each in chosen if each != model and self._family(self.catalog.resolve(each)) == loaded.family.id

@@ -248,7 +248,7 @@ COMMANDS = "its_commands_can_be_called"
 fault("command", COMMANDS, name="target is missing")(Command("t", "Do it.", f"{HERE}:command"))
 fault("command", COMMANDS, name="target is no command")(Command("t", "Do it.", f"{HERE}:load"))
 fault("command", COMMANDS, name="help is no sentence")(Command("t", "do it", "sie_core.cli.plugins:command"))
-# Discovery leaves such a command out and logs it: nothing of the plugin is at fault.
-fault("command", None, name="it takes the name of a built-in one")(
+TAKEN = "discovery leaves such a command out and logs it"
+fault("command", None, name="it takes the name of a built-in one", why=TAKEN)(
     Command("serve", "Do it.", "sie_core.cli.plugins:command")
 )

@@ -6,16 +6,18 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sie_sdk.wire import unpack
 
 from sie_core.contracts import InferenceError, InferenceRequest, Item, LoadWait, Operation, Task
-from sie_core.engine import Engine
 from sie_kit.comparing import tolerance
 from sie_kit.loading import QUERY, Items, LoadedModel, values_of
 from sie_kit.outcomes import Skipped
+
+if TYPE_CHECKING:
+    from sie_core.engine import Engine
 
 CLIENTS = 8
 """Clients at once: more than CPU threads of most machines."""
