@@ -5,8 +5,10 @@ import logging
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from jsonschema_rs import validator_for
 
 from sie_core.logs import (
     ACCESS,
@@ -18,6 +20,8 @@ from sie_core.logs import (
     current_request,
 )
 from sie_core.settings import describe_settings
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "docs/operate/observe/log.schema.json").read_text())
 
 
 def test_a_json_line_holds_what_is_known_of_its_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,3 +163,22 @@ def test_the_facts_of_a_message_are_fields_of_its_json_line(capsys: pytest.Captu
     structured, text = capsys.readouterr().err.splitlines()
     assert json.loads(structured)["url"] == "u"
     assert text.endswith("a: served at u")
+
+
+def test_json_lines_are_what_the_schema_says(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("DEBUG", as_json=True)
+    token = current_request.set(RequestFields("r1", trace_id="t1", model="org/m"))
+    try:
+        for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
+            logging.getLogger("a").log(level, "x", extra={"latency_ms": 1.5, "facts": {"url": "u", "attempts": 2}})
+        raise ValueError("inner")
+    except ValueError:
+        logging.getLogger("a").exception("outer")
+    finally:
+        current_request.reset(token)
+    logging.getLogger("a").info("without a request")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    schema = validator_for(SCHEMA)
+    assert [error.message for line in lines for error in schema.iter_errors(line)] == []
+    assert {name for line in lines for name in line} == {*SCHEMA["properties"], "url", "attempts"}
+    assert not schema.is_valid({**lines[0], "timestamp": "yesterday"})
