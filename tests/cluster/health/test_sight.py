@@ -84,7 +84,7 @@ async def test_the_socket_of_a_gateway_tells_what_health_does(cluster: Cluster) 
     page = TestClient(gateway(cluster), base_url="http://sie")
     with page.websocket_connect("/ws/cluster-status") as watching:
         first, second = watching.receive_json(), watching.receive_json()
-    assert set(first) == {"timestamp", "cluster", "workers", "models"}
+    assert set(first) == {"timestamp", "cluster", "workers", "models", "traffic"}
     assert second["timestamp"] > first["timestamp"]
     assert [worker["name"] for worker in first["workers"]] == ["w1"]
 
