@@ -17,8 +17,8 @@ from sie_pytorch.forward import (
     LowRank,
     Runner,
     build_runner,
-    relative_error,
 )
+from sie_pytorch.forward.checkpoint.precision import relative_error
 from sie_pytorch.forward.checkpoint.reading import load_model
 from sie_pytorch.forward.choice.proof import states_alone
 from sie_pytorch.forward.packed import PackedRunner
