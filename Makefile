@@ -83,7 +83,8 @@ environments: .venv/.kernels ## the environments of published clients and librar
 RULES := $(addprefix tests/,$(addprefix docs/,test_generated.py test_architecture_page.py test_autoscaling_page.py test_makefile.py) \
   $(addprefix plugins/,test_broker_names.py test_public_modules.py test_import_closure.py) cli/test_import_closure.py \
   concurrency/test_loop.py images/test_context.py test_constants.py test_settings.py test_logs.py)
-# Honest clients' waits are measured, and images built: one by one. All else runs two at a time, a file each, long ones first.
+# Honest clients' waits are measured, and images built: one by one. All else runs three at a time, a file each, long ones
+# first: two leave the cores idle a quarter of the time, while programs start.
 # The engine's tests look at threads and memory of their whole process: none of others' runs in it.
 ALONE := tests/soak/attacks tests/images/built
 LONG := $(addprefix tests/,verification soak cluster helm clients pytorch plugins gliner cpu packaging text fuzz nats objectstore \
@@ -100,8 +101,8 @@ ifdef TESTS
 else
 	$(MAKE) -j 2 check environments
 	$(BIN)/python -m pytest $(RULES)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/engine
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(RULES) $(ALONE)) $(LONG) $(OTHERS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/engine
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(RULES) $(ALONE)) $(LONG) $(OTHERS)
 	$(BIN)/python -m pytest $(ALONE)
 endif
 

@@ -240,11 +240,15 @@ def root_logger() -> Iterator[None]:
 @pytest.fixture
 def heard_signals() -> Iterator[None]:
     """Have what the test starts hear the signals of a terminal, though the run may ignore them, as under nohup."""
-    numbers = (signal.SIGHUP, signal.SIGQUIT)
+    hear = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGHUP: lambda *_: None,
+        signal.SIGQUIT: lambda *_: None,
+    }
     # A handler is not inherited, as SIG_IGN is.
-    before = [signal.signal(number, lambda *_: None) for number in numbers]
+    before = {number: signal.signal(number, handler) for number, handler in hear.items()}
     yield
-    for number, handler in zip(numbers, before, strict=True):
+    for number, handler in before.items():
         signal.signal(number, handler)
 
 

@@ -70,6 +70,7 @@ def test_a_server_at_work_is_shown_once(fake_server):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a terminal of POSIX")
+@pytest.mark.usefixtures("heard_signals")
 def test_a_key_sorts_while_a_server_is_watched(fake_server):
     body = {"model": "sie-fake/dense", "input": ["a"]}
     httpx.post(f"{fake_server}/v1/embeddings", json=body, timeout=60).raise_for_status()
