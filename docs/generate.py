@@ -256,7 +256,7 @@ def _model_of(endpoint: Any, in_path: bool) -> str:
 
 
 def metric_families() -> dict[str, list[Any]]:
-    """List the metrics of each program, as `prometheus_client` describes them."""
+    """List the metrics of each program, as `prometheus_client` describes them, each with its labels."""
     from prometheus_client import CollectorRegistry
     from sie_cluster.config_service.metrics import ConfigMetrics
     from sie_cluster.configs.metrics import FollowerMetrics
@@ -280,15 +280,16 @@ def metric_families() -> dict[str, list[Any]]:
 
 
 def _families(registry: Any) -> list[Any]:
+    # No public method tells the collectors of a registry, nor the labels of one that has counted nothing yet.
     collectors = dict.fromkeys(registry._names_to_collectors.values())
-    return [(each, family) for each in collectors for family in each.describe()]
+    return [(family, each._labelnames) for each in collectors for family in each.describe()]
 
 
 def metrics() -> str:
     rows = [
         (f"`{family.name}{'_total' if family.type == 'counter' else ''}`", family.type,
-         ", ".join(f"`{label}`" for label in collector._labelnames) or "–", program, family.documentation)
-        for program, families in metric_families().items() for collector, family in families
+         ", ".join(f"`{label}`" for label in labels) or "–", program, family.documentation)
+        for program, families in metric_families().items() for family, labels in families
     ]  # fmt: skip
     return table(("metric", "type", "labels", "of", "meaning"), rows)
 

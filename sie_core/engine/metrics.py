@@ -8,13 +8,11 @@ from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sie_core.contracts import Batch, DeviceMemory, InferenceError, InferenceReply, QueuedRequest, QueuedUnit
+from sie_core.contracts import Batch, DeviceMemory, InferenceError, InferenceReply, QueuedRequest, QueuedUnit, Timing
 
 # Upper bounds of the buckets of histograms: of seconds, and of the cost units of a batch.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _COSTS = (1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-# Each has its `_ms` in a reply's timing.
-_STAGES = ("tokenization", "queue", "inference", "postprocessing", "total")
 # The same of measured over predicted seconds, and of the units or requests of a batch.
 _RATIOS = (0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 2, 4)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -135,7 +133,7 @@ class ModelMetrics:
         self._batch_cost = engine.batch_cost.labels(model)
         self._batch_requests = engine.batch_requests.labels(model)
         self._batch_seconds = engine.batch_seconds.labels(model)
-        self._stages = {stage: engine.stage_seconds.labels(model, stage) for stage in _STAGES}
+        self._stages = {stage: engine.stage_seconds.labels(model, stage) for stage in Timing().stages_s}
         detail = (engine.batch_units, engine.batch_wait, engine.batch_prediction) if engine.detailed else ()
         self._detail = tuple(each.labels(model) for each in detail)
 
@@ -162,5 +160,5 @@ class ModelMetrics:
         self.items.inc(len(reply.items))
         self.tokens.inc(reply.usage.input_tokens)
         self.truncated.inc(reply.truncated)
-        for stage, histogram in self._stages.items():
-            histogram.observe((getattr(reply.timing, f"{stage}_ms") or 0.0) / 1000)
+        for stage, seconds in reply.timing.stages_s.items():
+            self._stages[stage].observe(seconds)

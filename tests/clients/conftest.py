@@ -77,6 +77,7 @@ def _variables() -> dict[str, str]:
 
 
 LONGEST_STEP_S = 600
+"""Bounds one command that builds an environment, such as pip."""
 CLIENTS = {
     "sie-sdk": (["sie-sdk==0.10.1"], (3, 12)),
     "openai": (["openai==3.52.0", "langchain-openai==1.7.3", "tiktoken==0.14.0"], (3, 11)),

@@ -29,9 +29,9 @@ def known() -> dict[str, set[str]]:
     """The labels of each series that the programs tell, by its name."""
     found: dict[str, set[str]] = {name: set() for name in OF_ALL}
     for families in load_generator().metric_families().values():
-        for collector, family in families:
+        for family, labels in families:
             for suffix in SUFFIXES[family.type]:
-                found.setdefault(family.name + suffix, set()).update(collector._labelnames)
+                found.setdefault(family.name + suffix, set()).update(labels)
     return found
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import psutil
 import pytest
 from sie_sglang.adapter import SglangEncoder
+from sie_sglang.engine import child
 from sie_sglang.loading import load
 
 from sie_core.contracts import FamilyUnfitError, InferenceError, ModelLoadError, OutOfDeviceMemory
-from tests.pytorch.encoders import ask, context
+from tests.pytorch.encoders import MODEL, ask, context
 
 BOUND_S = 60.0
 TEXTS = ["one", "two and three"]
@@ -84,6 +85,17 @@ def test_a_start_that_fails_is_a_typed_load_error(
         load(context(folder))
     assert failed.value.failure == failure
     assert not engines(folder)
+
+
+def test_a_start_that_takes_long_is_told_with_the_last_line_of_the_engines_log(
+    folder: Path, orders: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(child, "TOLD_EVERY_S", 0.0)
+    (orders / "start-slow").touch()
+    with caplog.at_level("INFO", logger=child.__name__):
+        load(context(folder)).unload()
+    told = [record.getMessage() for record in caplog.records if record.name == child.__name__]
+    assert f"the engine of {MODEL} is starting: this engine takes a second" in told
 
 
 def test_a_start_without_room_is_the_contracts_own_error(folder: Path, orders: Path) -> None:

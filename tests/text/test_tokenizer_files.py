@@ -10,6 +10,7 @@ import pytest
 from sie_text.recipe import TransformerSettings
 from sie_text.tokenizer.files import read_files
 from sie_text.tokenizer.loading import text_tokenizer, transformers_tokenizer
+from sie_text.tokenizer.precedence import follow_file
 from tokenizers import Tokenizer
 from tokenizers.normalizers import BertNormalizer
 
@@ -51,3 +52,15 @@ def test_it_has_the_same_ids_special_tokens_and_sides(said: dict[str, Any], tmp_
         assert expected.content([text])[0].tolist() == ids.tolist()
     assert facts.special_ids == expected.special_ids
     assert (facts.cuts_start, facts.pads_start) == (expected.cuts_start, expected.pads_start)
+
+
+def test_probe_texts_beyond_the_models_length_are_no_warning(tmp_path: Path) -> None:
+    write_tokenizer("bert", tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_max_length": 4}))
+    card, settings = read_card(tmp_path), TransformerSettings()
+    origin = transformers_tokenizer(card, settings)
+    follow_file(card, settings, origin)
+    assert origin.deprecation_warnings == {}, "transformers notes there what it has warned of"
+    origin("a text of more than four tokens")
+    assert origin.deprecation_warnings

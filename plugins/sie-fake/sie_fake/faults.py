@@ -30,7 +30,7 @@ from sie_core.contracts import (
 )
 
 HOLD_LIMIT_S = 300.0
-"""Longer than a test holds a run, on a busy machine, too."""
+"""Bounds a run that is held and that nobody lets go; it is longer than a test holds one."""
 LAYERS = 12
 """Layers of a slow run, as in a small encoder."""
 PART_S = 0.0015

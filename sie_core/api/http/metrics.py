@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from sie_core.contracts import InferenceReply
+from sie_core.contracts import InferenceReply, Timing
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 """Upper bounds of the buckets that count requests by their seconds."""
@@ -16,24 +16,20 @@ BYTES = (256, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**24, 2**26)
 """Upper bounds of the buckets that count bodies by their bytes."""
 
 
-STAGES = ("tokenization", "queue", "inference", "postprocessing", "total")
-"""The stages of a reply's timing."""
-
-
 class Totals:
     """What became of the inference requests since the start; a watcher takes the difference of two descriptions."""
 
     def __init__(self) -> None:
         self._answered = self._items = 0
-        self._seconds = dict.fromkeys(STAGES, 0.0)
+        self._seconds = Timing().stages_s
         self._errors: dict[str, dict[str, Any]] = {}
 
     def answered(self, reply: InferenceReply) -> None:
         """Count a request that was answered."""
         self._answered += 1
         self._items += len(reply.items)
-        for stage in STAGES:
-            self._seconds[stage] += (getattr(reply.timing, f"{stage}_ms") or 0.0) / 1000
+        for stage, seconds in reply.timing.stages_s.items():
+            self._seconds[stage] += seconds
 
     def failed(self, code: str, request_id: str) -> None:
         """Count a request that failed."""
@@ -42,7 +38,7 @@ class Totals:
 
     def describe(self) -> dict[str, Any]:
         """Describe them: counts, and the seconds that the answered ones spent in each stage."""
-        seconds = {stage: round(self._seconds[stage], 6) for stage in STAGES}
+        seconds = {stage: round(spent, 6) for stage, spent in self._seconds.items()}
         return {"answered": self._answered, "items": self._items, "stage_seconds": seconds, "errors": self._errors}
 
 

@@ -27,6 +27,17 @@ class Timing:
     transit_ms: float | None = None
     """The part of `queue_ms` spent in transit between gateway and worker; None without a gateway."""
 
+    @property
+    def stages_s(self) -> dict[str, float]:
+        """Seconds of each stage, and their `total`; 0 for a stage that was not measured."""
+        return {
+            "tokenization": self.tokenization_ms / 1000,
+            "queue": self.queue_ms / 1000,
+            "inference": self.inference_ms / 1000,
+            "postprocessing": (self.postprocessing_ms or 0.0) / 1000,
+            "total": self.total_ms / 1000,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

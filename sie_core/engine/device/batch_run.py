@@ -17,6 +17,7 @@ from sie_core.engine.requests.inflight import Flight, FlightUnit
 # A batch that takes longer than this many times its prediction counts as hung.
 STALL_FACTOR = 10.0
 _SETTLED: Callable[[FlightUnit], bool] = attrgetter("request.settled")
+_TRACE: Callable[[FlightUnit], object] = attrgetter("request.trace")
 
 
 @dataclass(slots=True, eq=False)
@@ -110,10 +111,10 @@ def _halves_by_unit(run: Run) -> list[Run]:
 
 def trace_batch(run: Run, now: float, error: BaseException | None = None, parts: int | None = None) -> None:
     """Record a batch that ran, or failed, with links to its requests; `parts` of one that failed are tried again."""
+    if not any(map(_TRACE, run.units)):  # few batches have one, and this is asked of each
+        return
     flights = run.flights()
     traces = [flight.trace for flight in flights if flight.trace is not None]
-    if not traces:
-        return
     link = traces[0].apart(
         "batch",
         run.started,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +14,9 @@ import yaml
 from sie_core import __version__
 from sie_core.serving.listening import reserve
 from tests.helm.engine import Helm
+from tests.soak.faults.cluster import until
 
 REGISTRY = shutil.which("docker-registry")
-BOUND_S = 60.0
 pytestmark = pytest.mark.skipif(REGISTRY is None, reason="there is no `docker-registry` on the PATH")
 
 
@@ -33,11 +32,7 @@ def registry(tmp_path: Path) -> Iterator[str]:
         (tmp_path / "registry.yml").write_text(yaml.safe_dump(config))
         process = subprocess.Popen([str(REGISTRY), "serve", tmp_path / "registry.yml"], stdout=log, stderr=log)
         try:
-            deadline = time.monotonic() + BOUND_S
-            while not answers(f"{url}/v2/"):
-                assert process.poll() is None, (tmp_path / "registry.log").read_text()
-                assert time.monotonic() < deadline, (tmp_path / "registry.log").read_text()
-                time.sleep(0.05)
+            until(lambda: answers(f"{url}/v2/"), "the registry answers")
             yield f"127.0.0.1:{port}"
         finally:
             process.kill()

@@ -75,30 +75,24 @@ def all_images() -> None:
 
 @pytest.fixture(scope="session")
 def default_locks(all_images: None, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("default-locks")
-    tools.lock_bundle("default", folder, wheels)
-    return folder
+    return tools.lock_bundle("default", tmp_path_factory.mktemp("default-locks"), wheels)
 
 
 @pytest.fixture(scope="session")
 def default_image(default_locks: Path) -> str:
     """The CPU image of the bundle `default`."""
-    build(ROOT / "bundles/default", default_locks, "--tag", f"{SERVER}-cpu-default")
-    return f"{SERVER}-cpu-default"
+    return tools.build_server("default", default_locks)
 
 
 @pytest.fixture(scope="session")
 def cpu_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cpu-locks")
-    tools.lock_bundle("cpu", folder, wheels)
-    return folder
+    return tools.lock_bundle("cpu", tmp_path_factory.mktemp("cpu-locks"), wheels)
 
 
 @pytest.fixture(scope="session")
 def cpu_image(cpu_locks: Path) -> str:
     """The image of the bundle `cpu`, without PyTorch."""
-    build(ROOT / "bundles/cpu", cpu_locks, "--tag", f"{SERVER}-cpu-cpu")
-    return f"{SERVER}-cpu-cpu"
+    return tools.build_server("cpu", cpu_locks)
 
 
 @pytest.fixture(scope="session")

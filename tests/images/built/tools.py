@@ -59,14 +59,22 @@ def make_lock(name: str, asked: Sequence[str | Path], folder: Path, wheels: Path
     (folder / "pylock.cpu.toml").write_text(write_lock(Lock(name, "cpu", "3.11", tuple(packages))))
 
 
-def lock_bundle(name: str, folder: Path, wheels: Path) -> None:
-    """Lock a bundle by its own command, one with PyTorch with its CPU build as pip finds it here."""
+def build_server(name: str, locks: Path) -> str:
+    """Build the CPU image of a bundle of this project; return its tag."""
+    tag = f"{SERVER}-cpu-{name}"
+    build(ROOT / "bundles" / name, locks, "--tag", tag)
+    return tag
+
+
+def lock_bundle(name: str, folder: Path, wheels: Path) -> Path:
+    """Lock a bundle by its own command into a folder, one with PyTorch with its CPU build as pip finds it here."""
     shutil.copytree(wheels, found := folder / "wheels")
     if name != "cpu":
         run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", found, f"torch=={TORCH}")
     options = ["--platform", "cpu", "--wheels", wheels, "--index", "none", "--find-links", found, "--out", folder]
     done = CliRunner().invoke(sie_bundle, ["lock", *map(str, [ROOT / "bundles" / name, *options])])
     assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
+    return folder
 
 
 def _version(wheels: Path, requirement: str | Path) -> str:

@@ -1,7 +1,7 @@
 """Runs the checks of a distribution in a child process, which a plugin may hang, end or print into.
 
 The child runs check after check and tells of each; if one does not end in time, or ends the child, another child goes
-on behind it. A child that only lists the checks comes first.
+on behind it.
 """
 
 from __future__ import annotations

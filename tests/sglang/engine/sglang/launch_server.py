@@ -227,6 +227,7 @@ def main() -> None:
     if ordered("start-taken"):
         sys.exit("[Errno 98] error while attempting to bind on address: address already in use")
     if ordered("start-slow"):
+        print("this engine takes a second", flush=True)
         time.sleep(1)
     if (ORDERS / "start-bytes").exists():
         Handler.taken = take_memory(int((ORDERS / "start-bytes").read_text()))
