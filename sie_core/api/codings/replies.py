@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from typing import Final
 
-import zstandard
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sie_core.api.codings import zstd
 from sie_core.api.http.offload import BodyThreads
 from sie_core.api.request import HEADERS
 
@@ -27,11 +27,10 @@ _PLAIN: Final = (b"application/msgpack", b"application/x-msgpack", b"application
 Pack = Callable[[bytes], bytes]
 
 
-def _zstd(body: bytes) -> bytes:
-    return zstandard.ZstdCompressor(level=_FASTEST).compress(body)
-
-
-PACKS: Final[dict[str, Pack]] = {"zstd": _zstd, "gzip": partial(gzip.compress, compresslevel=_FASTEST, mtime=0)}
+PACKS: Final[dict[str, Pack]] = {
+    "zstd": partial(zstd.compress, level=_FASTEST),
+    "gzip": partial(gzip.compress, compresslevel=_FASTEST, mtime=0),
+}
 """The codings of replies."""
 ANSWERS: Final = ("zstd",)
 """Those of what models answer."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
-import zstandard
-
+from sie_core.api.codings.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 from sie_core.api.http.limits import MAX_ZSTD_WINDOW
 from sie_core.api.http.offload import LARGE, BodyThreads
 from sie_core.contracts import InferenceError
@@ -22,9 +22,25 @@ _CODINGS: Final[dict[str, Coding | None]] = {
     "zstd": "zstd",
 }
 MOST_MEMBERS: Final = 16
-"""Members of a gzip body: each costs time even where it is empty, and clients write one."""
+"""Members of a gzip body, frames of a zstd one: each costs time even where it is empty, and clients write one."""
 _GZIP: Final = 31
 """zlib's window of 32 KB, with gzip's header and trailer."""
+
+
+class _Member(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes: ...
+
+
+_MEMBERS: Final[dict[Coding, Callable[[], _Member]]] = {
+    "gzip": partial(zlib.decompressobj, _GZIP),
+    "zstd": partial(
+        ZstdDecompressor, options={DecompressionParameter.window_log_max: MAX_ZSTD_WINDOW.bit_length() - 1}
+    ),
+}
 
 
 def coding_of(content_encoding: str) -> Coding | None:
@@ -58,27 +74,23 @@ async def unpacked(data: bytes | memoryview, coding: Coding, limit: int, threads
 def _unpacked(data: bytes | memoryview, coding: Coding, most: int) -> bytes:
     """Return the first `most` bytes of a body."""
     try:
-        if coding == "gzip":
-            return _gunzipped(data, most)
-        unpacking = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
-        with unpacking.stream_reader(data, read_across_frames=True) as frames:
-            return frames.read(most)
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        return _first(data, _MEMBERS[coding], most)
+    except (OSError, EOFError, zlib.error, ZstdError) as error:
         message = f"The body is not {coding}, as its Content-Encoding says: {error}."
         raise InferenceError("INVALID_INPUT", message, param="Content-Encoding") from None
 
 
-def _gunzipped(data: bytes | memoryview, most: int) -> bytes:
+def _first(data: bytes | memoryview, member: Callable[[], _Member], most: int) -> bytes:
     parts: list[bytes] = []
-    rest, left = bytes(data), most
+    rest, left = data, most
     for _ in range(MOST_MEMBERS):
-        unpacking = zlib.decompressobj(_GZIP)
+        unpacking = member()
         part = unpacking.decompress(rest, left)
         parts.append(part)
         left -= len(part)
         if left > 0 and not unpacking.eof:
             raise EOFError("it ends too early")
-        rest = unpacking.unused_data
-        if left <= 0 or not rest:
+        if left <= 0 or not unpacking.unused_data:
             return b"".join(parts)
+        rest = unpacking.unused_data
     raise OSError(f"it has more than {MOST_MEMBERS} members")

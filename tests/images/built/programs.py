@@ -19,6 +19,8 @@ from sie_bundle.images.plan import DATE
 
 BASE = "localhost/sie-test-base:bookworm"
 PACKAGES = "python3-minimal,libpython3-stdlib,libstdc++6,ca-certificates,netbase"
+SLIM = tuple(f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "info", "locale", "man"))
+"""What Debian's slim images, on which those of the bundles stand, leave out."""
 CONFINED = ("--user", "10001:10001", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--read-only")
 PODMAN = ("buildah", "podman", "runc")
 RUNNER = os.environ.get("SIE_TEST_IMAGES_BY") or ("podman" if all(map(shutil.which, PODMAN)) else "docker")
@@ -67,7 +69,7 @@ def make_base(folder: Path) -> None:
     if subprocess.run([RUNNER, "image", "inspect", BASE], capture_output=True, check=False).returncode == 0:
         return
     archive = folder / "base.tar"
-    run("mmdebstrap", "--variant=essential", f"--include={PACKAGES}", "bookworm", archive)
+    run("mmdebstrap", "--variant=essential", f"--include={PACKAGES}", *SLIM, "bookworm", archive)
     if RUNNER == "docker":
         run("docker", "import", archive, BASE)
     else:
