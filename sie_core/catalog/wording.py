@@ -14,6 +14,8 @@ _shown.maxstring = _shown.maxother = 100
 _shown.maxlevel = 3
 _LONGEST_QUERY = 256
 """Characters of an unknown name that are compared with those that exist."""
+_LEAST_LIKE = 0.7
+"""The likeness from which a name is suggested: four letters resemble three of many a name."""
 _NEAR_THE_BEST = 0.15
 """By how much a suggested name may be less similar than the most similar one."""
 
@@ -38,7 +40,7 @@ def near(value: str, known: Iterable[str], limit: int = 3, preferred: Collection
     None is much less similar than the best: a short name resembles nearly anything in part, so a fixed bound is not
     enough. If `value` is a name without its organisation, only names that end in it are returned.
     """
-    found = closest(value[:_LONGEST_QUERY], known)
+    found = closest(value[:_LONGEST_QUERY], known, _LEAST_LIKE)
     names = [name for like, name in found if like >= found[0][0] - _NEAR_THE_BEST]
     without_organisation = [name for name in names if name.lower().rpartition("/")[2] == value.lower()]
     return sorted(without_organisation or names, key=lambda name: name not in preferred)[:limit]

@@ -82,8 +82,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.found[name].help) for name in sorted(self.found)])
+        if self.found:
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, self.found[name].help) for name in sorted(self.found)])
 
     def _hint(self, name: str) -> str:
         if (whole := self._below + name) in BROUGHT_BY:

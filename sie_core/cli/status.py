@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from sie_core.cli.models.status import LOCAL, ago, columns, shown_url
+from sie_core.cli.models.status import LOCAL, ago, columns, unanswered
 
 RECENT_S: Final = 10.0
 """Seconds over which rate and times are taken."""
@@ -46,9 +46,7 @@ def command(server: str, api_key: str | None, watch: bool, sort: str) -> None:
     except KeyboardInterrupt:
         return
     except (SIEError, ValueError) as error:
-        raise click.ClickException(
-            f"{shown_url(server)} cannot be watched: {error}. Start a server with `sie serve`, or name one by --server."
-        ) from None
+        raise unanswered(server, error, "watched") from None
 
 
 def _follow(messages: Iterator[Told], pressed: Callable[[], str], sort: str, watch: bool) -> None:
@@ -92,7 +90,8 @@ def _summary(before: Told, told: Told) -> Iterator[str]:
         spent = {stage: total - earlier["stage_seconds"][stage] for stage, total in traffic["stage_seconds"].items()}
         yield "mean of each stage: " + ", ".join(f"{stage} {1000 * s / answered:.1f} ms" for stage, s in spent.items())
     if memory := told.get("memory"):
-        yield f"memory of {memory['device']}: {_size(memory['used_bytes'])} of {_size(memory['total_bytes'])}"
+        used, total = _size(memory["used_bytes"]), _size(memory["total_bytes"])
+        yield f"memory of {memory['device']}, all processes: {used} of {total}"
     if workers := told.get("workers"):
         yield f"{sum(each['healthy'] for each in workers)} of {len(workers)} workers are healthy"
 

@@ -27,7 +27,9 @@ def announcement(url: str, known: Iterable[ModelInfo], default: str, *, needs_to
         (model for model in known if model.available and model.last_error is None),
         key=lambda model: (model.state != "loaded", model.id != default),
     )
-    commands = (_command(url, model, needs_token) for model in here)
+    # Where models are loaded, the example is of one of them, or there is none.
+    asked = [model for model in here if model.state == "loaded"] or here
+    commands = (_command(url, model, needs_token) for model in asked)
     return Announcement(
         url,
         models=tuple(model.id for model in here[:MOST_TOLD]),

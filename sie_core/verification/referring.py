@@ -63,7 +63,8 @@ class References:
             except NoReferenceError as error:
                 reasons.append(f"{reference.name} {error}")
         if not reasons:
-            reasons = [f"no plugin registers a reference for {wanted} of the family {self.served.adapter!r}"]
+            family = self.served.adapter
+            reasons = [f"no plugin registers a reference for {wanted} of the family {family!r}; sie-pytorch has many"]
         raise NoReferenceError("; ".join(reasons))
 
     def computes(self, kind: Compared) -> bool:

@@ -82,7 +82,7 @@ def _why(report: Report) -> str:
     worst = max((row.deviation for row in report.rows), default=None)
     if report.verdict == "not verified" or worst is None:
         return ""
-    return f": the largest deviation is {worst:.1e}"
+    return f": the largest deviation is {worst:.1e} in {report.precision}"
 
 
 def _table(rows: tuple[Row, ...]) -> list[str]:

@@ -75,9 +75,9 @@ def report(*deviations: float, lacking: str | None = None) -> Report:
 @pytest.mark.parametrize(
     ("made", "verdict", "last"),
     [
-        (report(1e-6, 2e-5), "verified", "verified: the largest deviation is 2.0e-05"),
-        (report(1e-6, 2e-3), "differs", "differs: the largest deviation is 2.0e-03"),
-        (report(inf, lacking="x"), "differs", "differs: the largest deviation is inf"),
+        (report(1e-6, 2e-5), "verified", "verified: the largest deviation is 2.0e-05 in float32"),
+        (report(1e-6, 2e-3), "differs", "differs: the largest deviation is 2.0e-03 in float32"),
+        (report(inf, lacking="x"), "differs", "differs: the largest deviation is inf in float32"),
         (report(1e-6, lacking="nobody does it"), "not verified", "not verified"),
         (report(), "not verified", "not verified"),
     ],

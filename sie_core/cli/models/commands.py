@@ -6,6 +6,7 @@ It only prints; `sie_core.catalog` and `sie_core.cache` find out.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -236,7 +237,7 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
             name = ""
         padded = zip((name, *cells), (first, *widths[1:], 0), strict=True)
         line = "  ".join(f"{cell:<{width}}" for cell, width in padded).rstrip()
-        laid.append(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
+        laid.append(line if len(line) <= WIDTH or not sys.stdout.isatty() else f"{line[: WIDTH - 1]}…")
     return laid
 
 
@@ -244,7 +245,7 @@ def _answers(row: Mapping[str, Any]) -> str:
     """Name the vectors of `encode` and the other operations; the weights decide if the config does not."""
     vectors = ", ".join(name for name in row["outputs"] if name not in ("score", "json"))
     named = [vectors if name == "encode" and vectors else name for name in row["operations"]]
-    return ", ".join(named) or "as its weights say"
+    return ", ".join(named) or ("known once it is loaded" if row["weightless"] else "as its weights say")
 
 
 def _where(row: Mapping[str, Any]) -> str:

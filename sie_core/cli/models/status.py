@@ -39,6 +39,14 @@ def shown_url(url: str) -> str:
     return re.sub(r"//[^/]*@", "//…@", url)
 
 
+def unanswered(server: str, error: Exception, what: str) -> click.ClickException:
+    """Say that a server cannot be watched, or asked, and what to do."""
+    refused = getattr(error, "code", None) == "UNAUTHORIZED"
+    start = "Start a server with `sie serve`, or name one by --server"
+    remedy = "Give --api-key, or set SIE_API_KEY" if refused else start
+    return click.ClickException(f"{shown_url(server)} cannot be {what}: {str(error).removesuffix('.')}. {remedy}.")
+
+
 def _ask(server: str, api_key: str | None) -> list[ModelInfo]:
     from sie_sdk import SIEClient, SIEError
 
@@ -46,9 +54,7 @@ def _ask(server: str, api_key: str | None) -> list[ModelInfo]:
         with SIEClient(server, api_key=api_key) as client:
             return client.list_models()
     except (SIEError, ValueError) as error:
-        raise click.ClickException(
-            f"{shown_url(server)} cannot be asked: {error}. Start a server with `sie serve`, or name one by --server."
-        ) from None
+        raise unanswered(server, error, "asked") from None
 
 
 def table(rows: Sequence[Mapping[str, Any]], now: float) -> list[str]:

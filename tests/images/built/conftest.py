@@ -55,7 +55,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def gateway_locks(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gateway-locks")
-    tools.make_lock("gateway", ["sie-cluster[tracing]", "sie-core[tracing]", "sie-nats", "sie-objectstore"], folder, wheels)
+    tools.make_lock(
+        "gateway", ["sie-cluster[tracing]", "sie-core[tracing]", "sie-nats", "sie-objectstore"], folder, wheels
+    )
     return folder
 
 

@@ -146,4 +146,8 @@ def prometheus(url: str) -> Iterator[Finding]:
 
 def told_by(error: click.ClickException, subject: str) -> Finding:
     """Make the finding of a service that gives no answer."""
-    return wrong(subject, error.message, "Correct the address or the token, or start it; the chart's are in NOTES.")
+    return wrong(
+        subject,
+        error.message,
+        "Correct the address or the token (in the chart's NOTES, in the folder of `sie cluster up`), or start it.",
+    )

@@ -94,7 +94,8 @@ def check_fields(content: Mapping[str, Any], *, whole: bool) -> None:
     Raises:
         InferenceError: `VALIDATION_ERROR`, with each wrong field.
     """
-    problems = [] if "profiles" in content else [("profiles", "profiles: the field is needed")]
+    needed = "profiles: the field is needed; `profiles: {default: {}}` is the least"
+    problems = [] if "profiles" in content else [("profiles", needed)]
     try:
         ModelFile.model_validate(content)
     except ValidationError as error:
