@@ -20,6 +20,7 @@ import pytest
 from sie_sdk import SIEClient
 from sie_sdk.errors import SIEError
 
+from tests.clients.conftest import client_environment
 from tests.conftest import MINILM
 from tests.helm.engine import Helm, one
 from tests.helm.matrix import merged
@@ -124,6 +125,13 @@ def encoded(cluster: Cluster, url: str, model: str = MINILM) -> np.ndarray:
 def test_every_gateway_answers_with_the_vectors_of_the_library(cluster: Cluster, vectors: np.ndarray) -> None:
     for url in cluster.urls("gateway"):
         assert np.abs(encoded(cluster, url) - vectors).max() < TOLERANCE
+
+
+def test_the_published_client_gets_them_too(cluster: Cluster, vectors: np.ndarray) -> None:
+    published, token = client_environment("sie-sdk"), secret(cluster, "auth-token") or None
+    asked = {"token": token, "model": MINILM, "texts": TEXTS}
+    found = published.run("published_vectors.py", url=cluster.urls("gateway")[0], **asked)
+    assert np.abs(np.asarray(found) - vectors).max() < TOLERANCE
 
 
 def test_who_has_no_token_is_refused_where_the_values_say_so(cluster: Cluster) -> None:
