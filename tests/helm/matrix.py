@@ -33,6 +33,7 @@ AXES: dict[str, list[dict[str, Any]]] = {
     "scaling": [{}, KEDA],
     "monitors": [{}, {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}],
     "alerts": [{}, {"alertRules": {"enabled": True, "labels": {"release": "prometheus"}}}],
+    "dashboards": [{}, {"dashboards": {"enabled": True, "labels": {"grafana_dashboard": "sie"}}}],
     "policies": [{}, {"networkPolicy": {"enabled": False}}, {"networkPolicy": {"gatewayFrom": [{"podSelector": {}}]}}],
     "ingress": [
         {},

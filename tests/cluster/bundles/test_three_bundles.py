@@ -53,6 +53,7 @@ def test_a_model_is_added_changed_and_removed_under_load_and_no_other_request_se
     for thread in threads:
         thread.start()
     try:
+        until(lambda: bool(seen), "load")
         assert running.write("POST", "/models", fake(8)).status_code == 201
         until(lambda: running.dims("test/new") == 8, "it is served")
         until(lambda: len(running.acked("test/new")) == 1, "the worker has it")

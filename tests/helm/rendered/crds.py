@@ -31,9 +31,10 @@ PROMETHEUS = of(
     ignoreNullValues={"enum": ["true", "false"]},
 )
 TEXTS = {"type": "object", "additionalProperties": TEXT}
-ALERT = of(
-    "alert expr",
+RULE = of(
+    "expr",
     alert=TEXT,
+    record=TEXT,
     expr=TEXT,
     **{"for": {"type": "string", "pattern": r"^\d+(s|m)$"}},
     labels=TEXTS,
@@ -83,6 +84,7 @@ CUSTOM = {
                     port=TEXT,
                     path=TEXT,
                     interval={"type": "string", "pattern": r"^\d+(s|m)$"},
+                    relabelings={"type": "array", "items": of("targetLabel", targetLabel=TEXT, replacement=TEXT)},
                     authorization=of("credentials", credentials=of("name key", name=TEXT, key=TEXT)),
                 ),
             },
@@ -96,7 +98,7 @@ CUSTOM = {
             groups={
                 "type": "array",
                 "minItems": 1,
-                "items": of("name rules", name=TEXT, rules={"type": "array", "minItems": 1, "items": ALERT}),
+                "items": of("name rules", name=TEXT, rules={"type": "array", "minItems": 1, "items": RULE}),
             },
         ),
     ),

@@ -19,6 +19,7 @@ ON: dict[str, Any] = merged(
         "auth": {"mode": "token"},
         "serviceMonitor": {"enabled": True},
         "alertRules": {"enabled": True},
+        "dashboards": {"enabled": True},
         "ingress": {"enabled": True, "host": "sie.example.com"},
         "workers": {"pools": {"l4": {"enabled": True}}},
         "autoscaling": {"prometheus": {"authenticationRef": "mine"}},
@@ -91,6 +92,7 @@ SPECIAL: dict[str, tuple[dict[str, Any], Any]] = {
     "autoscaling.prometheus.matchers": ({}, {"namespace": "search"}),
     "autoscaling.fallback.behavior": ({}, "static"),
     "serviceMonitor.interval": ({}, "30s"),
+    "dashboards.labels.grafana_dashboard": ({}, "2"),
     "networkPolicy.gatewayFrom": ({}, [{"podSelector": {}}]),
     "networkPolicy.metricsFrom": ({}, []),
 }  # fmt: skip

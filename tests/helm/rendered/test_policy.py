@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from typing import Any
 
 import pytest
 from sie_cluster.settings import ClusterSettings
@@ -153,9 +152,9 @@ def variable(container: Document, name: str) -> str:
     return value
 
 
-def test_network_policies_let_in_whom_each_needs(helm: Helm) -> None:
-    found = helm.render({"nats": {"replicas": 3}})
-    allowed: dict[str, list[Any]] = {}
+def let_in(found: list[Document]) -> dict[str, list[str]]:
+    """Say who may call whom by the policies: components by component and port."""
+    allowed: dict[str, list[str]] = {}
     for each in found:
         if each["kind"] == "NetworkPolicy":
             of = each["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
@@ -166,14 +165,26 @@ def test_network_policies_let_in_whom_each_needs(helm: Helm) -> None:
                         for peer in rule.get("from", [])
                     ]
                     allowed.setdefault(f"{of}:{port['port']}", []).extend(who or ["anybody"])
-    assert allowed == {
+    return allowed
+
+
+def test_network_policies_let_in_whom_each_needs(helm: Helm) -> None:
+    assert let_in(helm.render({"nats": {"replicas": 3}})) == {
         "gateway:8080": ["anybody"],
         "config:8080": ["gateway", "worker", "any pod"],
-        "worker:8080": ["gateway", "any pod"],
-        "worker:9095": ["gateway", "any pod"],
+        "worker:8080": ["any pod"],
+        "worker:9095": ["any pod"],
         "nats:4222": ["gateway", "worker", "config"],
         "nats:6222": ["nats"],
     }
+
+
+def test_a_worker_is_called_by_nobody_but_those_who_are_named_and_gateways_that_dial(helm: Helm) -> None:
+    nobody = {"networkPolicy": {"metricsFrom": []}}
+    assert "worker:8080" not in let_in(helm.render(nobody))
+    dialling = {"settings": {"SIE_GATEWAY_HEALTH_MODE": "ws"}}
+    for values in (dialling, {"gateway": dialling}):
+        assert let_in(helm.render(merged(nobody, values)))["worker:8080"] == ["gateway"]
 
 
 def test_selectors_of_services_and_policies_find_their_pods(rendered: Rendered) -> None:

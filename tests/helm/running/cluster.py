@@ -16,9 +16,9 @@ import psutil
 
 from sie_core.serving.listening import reserve
 from tests.helm.engine import Document
+from tests.helm.running.network import Network
 from tests.helm.running.pods import HOST, Container, addresses, containers_of, pods_of
 
-COMPONENT = "app.kubernetes.io/component"
 READY_S = 120.0
 LOOK_S = 0.2
 
@@ -66,13 +66,22 @@ class Running:
 
 
 class Cluster:
-    """The containers of an install."""
+    """The containers of an install, in a network of their own or in this machine's."""
 
-    def __init__(self, found: list[Document], folder: Path, held: ExitStack) -> None:
-        self.documents = found
-        self.pods = pods_of(found, lambda: held.enter_context(reserve(HOST, 0))[1], {})
-        self.addresses = addresses(found, self.pods)
-        described = [each for pod in self.pods for each in containers_of(pod, found, self.addresses, folder / pod.name)]
+    def __init__(self, found: list[Document], folder: Path, network: Network | None, held: ExitStack) -> None:
+        self.documents, self.network = found, network
+        self.pods = pods_of(found)
+        for pod in self.pods:
+            numbers = [port["containerPort"] for of in pod.spec["containers"] for port in of["ports"]]
+            if network:
+                pod.host, pod.within = network.join(pod.name, pod.labels)
+                pod.ports = {port: port for port in numbers}
+            else:
+                pod.ports = {port: held.enter_context(reserve(HOST, 0))[1] for port in numbers}
+        if network:
+            network.apply(found, self.pods, folder)
+        known = {} if network else addresses(found, self.pods)
+        described = [each for pod in self.pods for each in containers_of(pod, found, known, folder / pod.name)]
         self.containers = {each.name: Running(each) for each in described}
         self._stopping = threading.Event()
         self._watch = threading.Thread(target=self._watching, daemon=True)
@@ -89,11 +98,16 @@ class Cluster:
 
     def urls(self, component: str) -> list[str]:
         """List the URLs of a component's pods."""
-        return [f"http://{HOST}:{each.container.ports['http']}" for each in self.of(component)]
+        return [f"http://{each.container.host}:{each.container.ports['http']}" for each in self.of(component)]
 
     def connections(self) -> set[tuple[str, str, int]]:
-        """Return who is connected to whom now: component, component and container port of the other one."""
-        at = {number: (pod, port) for pod in self.pods for port, number in pod.ports.items()}
+        """Return who is connected to whom: component, component and container port of the other one.
+
+        In a network of its own, since the start; in this machine's, now.
+        """
+        if self.network:
+            return self.network.used()
+        at = {(pod.host, number): (pod.component, port) for pod in self.pods for port, number in pod.ports.items()}
         found = set()
         for each in self.containers.values():
             try:
@@ -102,9 +116,8 @@ class Cluster:
             except psutil.NoSuchProcess:
                 continue
             for link in (link for links in held for link in links if link.status == psutil.CONN_ESTABLISHED):
-                if link.raddr.port in at:
-                    pod, port = at[link.raddr.port]
-                    found.add((each.container.component, pod.labels[COMPONENT], port))
+                if link.raddr in at:
+                    found.add((each.container.component, *at[link.raddr]))
         return found
 
     def wait_until_ready(self) -> None:
@@ -125,10 +138,10 @@ class Cluster:
 
 
 @contextmanager
-def running(found: list[Document], folder: Path) -> Iterator[Cluster]:
+def running(found: list[Document], folder: Path, network: Network | None) -> Iterator[Cluster]:
     """Run an install."""
     with ExitStack() as held:
-        cluster = Cluster(found, folder, held)
+        cluster = Cluster(found, folder, network, held)
         try:
             cluster.wait_until_ready()
             yield cluster

@@ -1,7 +1,7 @@
 """Turns rendered manifests into processes: each container's command, variables, files, ports and probes.
 
-A volume is a folder, and a path below its mount is one below that folder. A port is a free one of this machine. A
-Service is the first of its pods, and a pod of a StatefulSet has its own name there.
+A volume is a folder, and a path below its mount is one below that folder. Where pods have no network of their own, a
+port is a free one of this machine, a Service is the first of its pods, and a pod of a StatefulSet is found by its name.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import re
 import shutil
 import sys
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.helm.engine import Document
 
+COMPONENT = "app.kubernetes.io/component"
 HOST = "127.0.0.1"
 PROGRAMS = {"sie-gateway": "sie", "sie-server": "sie", "nats": "nats-server"}
 """What runs first in an image."""
@@ -34,6 +35,7 @@ class Container:
     component: str
     command: list[str]
     env: dict[str, str]
+    host: str
     ports: dict[str, int]
     spec: Document
     grace_s: float
@@ -42,7 +44,7 @@ class Container:
     def probe(self, kind: str) -> str:
         """Return the URL of a probe."""
         asked = self.spec[kind]["httpGet"]
-        return f"http://{HOST}:{self.ports[asked['port']]}{asked['path']}"
+        return f"http://{self.host}:{self.ports[asked['port']]}{asked['path']}"
 
 
 @dataclass
@@ -53,49 +55,52 @@ class Pod:
     labels: dict[str, str]
     spec: Document
     claims: list[str]
-    service: str | None
+    host: str = HOST
     ports: dict[int, int] = field(default_factory=dict)
-    """Free ports of this machine, by the container's."""
+    """Where it listens, by the containers' ports."""
+    within: Sequence[str] = ()
+    """What its commands begin with."""
+
+    @property
+    def component(self) -> str:
+        """The part of the cluster it belongs to."""
+        return self.labels[COMPONENT]
+
+    def port(self, name: str | int) -> int:
+        """Find a container's port by its name."""
+        (port,) = {
+            port["containerPort"] for of in self.spec["containers"] for port in of["ports"] if port["name"] == name
+        }
+        return int(port)
 
 
-def pods_of(found: list[Document], free_port: Callable[[], int], replicas: Mapping[str, int]) -> list[Pod]:
-    """List the pods of every workload; `replicas` says how many where an autoscaler would."""
-    pods = []
-    for each in found:
-        if each["kind"] not in ("Deployment", "StatefulSet"):
-            continue
-        name, spec = each["metadata"]["name"], each["spec"]
-        for number in range(spec["replicas"] if "replicas" in spec else replicas[name]):
-            pod = Pod(
-                f"{name}-{number}",
-                spec["template"]["metadata"]["labels"],
-                spec["template"]["spec"],
-                [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())],
-                spec.get("serviceName"),
-            )
-            for container in pod.spec["containers"]:
-                pod.ports |= {port["containerPort"]: free_port() for port in container["ports"]}
-            pods.append(pod)
-    return pods
+def pods_of(found: list[Document]) -> list[Pod]:
+    """List the pods of every workload; each says how many it has."""
+    return [
+        Pod(
+            f"{each['metadata']['name']}-{number}",
+            each["spec"]["template"]["metadata"]["labels"],
+            each["spec"]["template"]["spec"],
+            [claim["metadata"]["name"] for claim in each["spec"].get("volumeClaimTemplates", ())],
+        )
+        for each in found
+        if each["kind"] in ("Deployment", "StatefulSet")
+        for number in range(each["spec"]["replicas"])
+    ]
 
 
 def addresses(found: list[Document], pods: list[Pod]) -> dict[str, str]:
     """Say where each name and port of the cluster is on this machine."""
-    known = {}
+    known: dict[str, str] = {}
     for service in (each for each in found if each["kind"] == "Service"):
         name, selector = service["metadata"]["name"], service["spec"]["selector"]
         behind = [pod for pod in pods if selector.items() <= pod.labels.items()]
         for port in service["spec"]["ports"]:
             for pod in behind:
-                target = pod.ports[_target(pod, port["targetPort"])]
+                target = pod.ports[pod.port(port["targetPort"])]
                 known.setdefault(f"{name}:{port['port']}", f"{HOST}:{target}")
                 known[f"{pod.name}.{name}:{port['port']}"] = f"{HOST}:{target}"
     return known
-
-
-def _target(pod: Pod, name: str) -> int:
-    (port,) = {port["containerPort"] for of in pod.spec["containers"] for port in of["ports"] if port["name"] == name}
-    return int(port)
 
 
 def containers_of(pod: Pod, found: list[Document], known: Mapping[str, str], folder: Path) -> Iterator[Container]:
@@ -118,13 +123,14 @@ def containers_of(pod: Pod, found: list[Document], known: Mapping[str, str], fol
                 each.write_text(_with_ports(here(each.read_text()), pod))
         env = {name: here(value) for name, value in _variables(pod, spec, found).items()}
         ports = {port["name"]: pod.ports[port["containerPort"]] for port in spec["ports"]}
-        if program == "sie":
+        if program == "sie" and not pod.within:
             env |= {"SIE_HTTP_HOST": HOST} | {PORTS[name]: str(port) for name, port in ports.items()}
         yield Container(
             f"{pod.name}/{spec['name']}",
-            pod.labels["app.kubernetes.io/component"],
-            [first, *(here(each) for each in spec["args"])],
+            pod.component,
+            [*pod.within, first, *(here(each) for each in spec["args"])],
             env,
+            pod.host,
             ports,
             spec,
             pod.spec["terminationGracePeriodSeconds"],
@@ -133,10 +139,10 @@ def containers_of(pod: Pod, found: list[Document], known: Mapping[str, str], fol
 
 
 def _with_ports(conf: str, pod: Pod) -> str:
-    """Have a broker listen on this machine's ports."""
+    """Have a broker listen where its pod does."""
     for port, here in pod.ports.items():
         conf = re.sub(rf"port: {port}\b", f"port: {here}", conf)
-    return f'host: "{HOST}"\n{conf}'
+    return conf if pod.within else f'host: "{HOST}"\n{conf}'
 
 
 def _volumes(pod: Pod, found: list[Document], folder: Path) -> dict[str, Path]:

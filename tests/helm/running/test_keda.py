@@ -75,9 +75,10 @@ def spec_of(helm: Helm, **pool: int) -> dict[str, Any]:
 
 
 def scraped_since(url: str, began: float) -> bool:
-    query = {"query": "min(timestamp(sie_gateway_pending_demand))"}
+    """Whether Prometheus has newer numbers of both gateways."""
+    query = {"query": f"count(count by (instance) (timestamp(sie_gateway_pending_demand) > {began}))"}
     found = httpx.get(f"{url}/api/v1/query", params=query, timeout=BOUND_S).json()["data"]["result"]
-    return bool(found) and float(found[0]["value"][1]) > began
+    return bool(found) and float(found[0]["value"][1]) == 2
 
 
 def polled(scaler: Scaler, after_s: float | None = None) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import tempfile
 import time
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,12 @@ import pytest
 from sie_sdk import SIEClient
 from sie_sdk.errors import SIEError
 
+from tests.clients.conftest import client_environment
 from tests.conftest import MINILM
 from tests.helm.engine import Helm, one
 from tests.helm.matrix import merged
-from tests.helm.running.cluster import COMPONENT, Cluster, running
+from tests.helm.running.cluster import Cluster, running
+from tests.helm.running.network import Network, RefusedError, network
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 TEXTS = ["A chart is rendered.", "It is run as it stands.", "Each vector is the one of the library."]
@@ -30,10 +35,22 @@ BACK_S = 60.0
 SMALL = {
     "auth": {"mode": "token"},
     "drainTimeoutSeconds": 10,
+    "networkPolicy": {"metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]},
     "workers": {
         "common": {"preloadModels": [MINILM], "settings": {"SIE_DEFAULT_COMPUTE_PRECISION": "float32"}},
         "pools": {"cpu": {"minReplicas": 1}},
     },
+}
+GUESTS = {"prometheus": {"app": "prometheus"}, "stranger": {"app": "stranger"}}
+"""Pods that are not of the chart."""
+LET_IN = {
+    ("gateway", 8080): {"gateway", "config", "worker", "nats", "prometheus", "stranger"},
+    ("config", 8080): {"gateway", "worker", "prometheus"},
+    ("worker", 8080): {"prometheus"},
+    ("worker", 9095): {"prometheus"},
+    ("nats", 4222): {"gateway", "config", "worker"},
+    ("nats", 6222): {"nats"},
+    ("nats", 8222): set[str](),
 }
 INSTALLS: dict[str, dict[str, Any]] = {
     "three brokers and sidecars": {"nats": {"replicas": 3}},
@@ -58,8 +75,22 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module", params=INSTALLS)
 def cluster(request: pytest.FixtureRequest, helm: Helm, folder: Path) -> Iterator[Cluster]:
     found = helm.render(merged(SMALL, INSTALLS[request.param]))
-    with running(found, folder / str(list(INSTALLS).index(request.param))) as running_cluster:
-        yield running_cluster
+    with ExitStack() as held:
+        try:
+            own = held.enter_context(network())
+            for name, labels in GUESTS.items():
+                own.join(name, labels)
+        except RefusedError:
+            own = None
+        folder = folder / str(list(INSTALLS).index(request.param))
+        yield held.enter_context(running(found, folder, own))
+
+
+@pytest.fixture
+def own(cluster: Cluster) -> Network:
+    if cluster.network is None:
+        pytest.skip("this machine lets a process make no networks of its own, or lacks `ip` and `nft`")
+    return cluster.network
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +127,20 @@ def test_every_gateway_answers_with_the_vectors_of_the_library(cluster: Cluster,
         assert np.abs(encoded(cluster, url) - vectors).max() < TOLERANCE
 
 
+def test_the_published_client_gets_them_too(cluster: Cluster, vectors: np.ndarray) -> None:
+    published, token = client_environment("sie-sdk"), secret(cluster, "auth-token") or None
+    asked = {"token": token, "model": MINILM, "texts": TEXTS}
+    found = published.run("published_vectors.py", url=cluster.urls("gateway")[0], **asked)
+    assert np.abs(np.asarray(found) - vectors).max() < TOLERANCE
+
+
 def test_who_has_no_token_is_refused_where_the_values_say_so(cluster: Cluster) -> None:
     (url, *_) = cluster.urls("gateway")
     wanted = 401 if secret(cluster, "auth-token") else 200
     assert httpx.get(f"{url}/v1/models", timeout=60).status_code == wanted
     for of in cluster.of("worker"):
         for port in of.container.ports.values():
-            assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).status_code == wanted
+            assert httpx.get(f"http://{of.container.host}:{port}/metrics", timeout=60).status_code == wanted
     (config, *_) = cluster.urls("config")
     assert httpx.get(f"{config}/v1/configs/export", timeout=60).status_code == 401
 
@@ -135,18 +173,25 @@ def test_the_variables_are_settings_that_each_process_takes(cluster: Cluster) ->
 
 
 def test_nobody_is_connected_whom_the_network_policies_keep_out(cluster: Cluster) -> None:
-    allowed = {
-        (peer.get("podSelector", {}).get("matchLabels", {}).get(COMPONENT), of, port["port"])
-        for policy in cluster.documents
-        if policy["kind"] == "NetworkPolicy"
-        for of in [policy["spec"]["podSelector"]["matchLabels"][COMPONENT]]
-        for rule in policy["spec"]["ingress"]
-        for port in rule["ports"]
-        for peer in rule.get("from", [])
-    }
     seen = cluster.connections()
     assert {("gateway", "nats", 4222), ("worker", "nats", 4222), ("config", "nats", 4222)} <= seen
-    assert seen <= allowed
+    assert all(who in LET_IN[to, port] for who, to, port in seen)
+    if cluster.network:
+        number = Counter(pod.component for pod in cluster.pods)
+        allowed = {(who, *to) for to, let_in in LET_IN.items() for who in let_in if to != ("gateway", 8080)}
+        ours = {each for each in allowed if number[each[0]] > (each[0] == each[1])}
+        assert seen == ours, "of what is allowed between pods of the chart, nothing is without use"
+
+
+def test_a_pod_is_refused_wherever_no_policy_lets_it_in(cluster: Cluster, own: Network) -> None:
+    targets = {(pod.host, port): (pod.component, port) for pod in cluster.pods for port in pod.ports}
+    for target in targets:
+        socket.create_connection(target, timeout=60).close()
+    by_component = {pod.component: pod.name for pod in cluster.pods} | {name: name for name in GUESTS}
+    for who, name in by_component.items():
+        others = {at: to for at, to in targets.items() if at[0] != own.addresses[name]}
+        reached = dict(zip(others.values(), own.reached(name, list(others)), strict=True))
+        assert {to for to, open_ in reached.items() if open_} == {to for to in reached if who in LET_IN[to]}, who
 
 
 def test_the_autoscalers_series_are_there_from_the_start(cluster: Cluster) -> None:

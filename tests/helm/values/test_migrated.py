@@ -26,6 +26,7 @@ ingress: {enabled: true, ingressClassName: nginx, hosts: [{host: sie.example.com
 hfToken: {create: true, value: hf_x}
 auth: {enabled: true}
 serviceMonitor: {enabled: true, additionalLabels: {release: prometheus}}
+dashboards: {enabled: true}
 payloadStore: {enabled: true, url: s3://bucket/payloads}
 config: {configStore: {url: s3://bucket/configs}}
 workers:
@@ -40,7 +41,6 @@ workers:
 machineProfiles: {l4: {gpu: 1}}
 """
 UNKNOWN = """
-dashboards: {enabled: true}
 gatway: {replicas: 3}
 gateway: {replicas: 2, replicaCount: 3, replicsa: 1}
 ingress: {hosts: [{host: one.example.com}, {host: two.example.com}]}
@@ -97,14 +97,13 @@ def test_what_is_renamed_without_effect_or_unknown_is_told_with_the_nearest_key(
     result = migrated(tmp_path, UNKNOWN)
     assert (result.exit_code, yaml.safe_load(result.stdout)) == (1, {"gateway": {"replicas": 2}})
     assert result.stderr.splitlines() == [
-        "unknown  dashboards: this chart has none",
         "unknown  gatway: there is no such key here. Did you mean gateway?",
         "unknown  gateway.replicaCount: gateway.replicas states it too",
         "unknown  gateway.replicsa: there is no such key in gateway. Did you mean replicas?",
         "unknown  ingress.hosts: there is no such key in ingress. Did you mean host?",
         "unknown  workers.pools.l4.gpu: here it is of type integer",
         "unknown  workers.common.env: there is no such key in workers.common.",
-        "1 taken, 0 renamed, 7 unknown",
+        "1 taken, 0 renamed, 6 unknown",
     ]
 
 

@@ -67,7 +67,6 @@ RENAMED: tuple[tuple[str, str, Callable[[Any], Any], str], ...] = (
 """By the whole path: where a key of Helm's usual spelling is here, how its value is written (None is unknown), and
 what is left out of it."""
 NOTES = {
-    "dashboards": "this chart has none",
     "workers.common.workerSidecar.batcher.coalesceMs": "it has no effect: a sidecar sends slices on at once",
     "global": "it has no effect",
 }
