@@ -100,11 +100,16 @@ def configure_logging(level: str = "INFO", *, as_json: bool = False, access: Acc
     """
     handler = LineHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level)
+    logging.getLogger().handlers[:] = [handler]
     # Skip collecting fields that no line shows, as the manual of `logging` advises.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    set_levels(level, access)
+
+
+def set_levels(level: str, access: AccessLog) -> None:
+    """Choose what is logged from now on; see `configure_logging`."""
+    root = logging.getLogger()
+    root.setLevel(level)
     for library in ("uvicorn", "httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio"):
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
     answered = logging.getLogger(ACCESS)
