@@ -12,7 +12,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -98,10 +98,11 @@ class OtelTracer:
         parent: SpanContext | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
         links: Sequence[SpanContext] = (),
+        events: Sequence[tuple[str, float, Mapping[str, Any]]] = (),
         error: str | None = None,
     ) -> None:
         """Hand over one span."""
-        attributes = {key if "." in key else _PREFIX + key: value for key, value in facts.items() if value is not None}
+        attributes = _named(facts)
         if error is not None:
             attributes["error.type"] = error
         to_ns = time.time_ns() - time.monotonic_ns()
@@ -112,6 +113,7 @@ class OtelTracer:
             resource=self._resource,
             attributes=attributes,
             links=[Link(each) for each in links],
+            events=[Event(what, _named(facts), int(at * 1e9) + to_ns) for what, at, facts in events],
             kind=kind,
             status=Status(StatusCode.UNSET if error is None else StatusCode.ERROR),
             start_time=int(started * 1e9) + to_ns,
@@ -136,6 +138,7 @@ class OtelTrace:
         self._tracer, self._name, self.own, self._parent, self._kind = tracer, name, own, parent, kind
         self._started, self._last = started, started
         self._has_stages = False
+        self._events: list[tuple[str, float, Mapping[str, Any]]] = []
 
     @property
     def traceparent(self) -> str:
@@ -149,6 +152,10 @@ class OtelTrace:
             self._child("decode", self._started, started, {})
         self._last = ended
         self._child(name, started, ended, facts, links)
+
+    def event(self, name: str, at: float, **facts: Any) -> None:
+        """Record what befell it; see `Trace`."""
+        self._events.append((name, at, facts))
 
     def apart(
         self, name: str, started: float, ended: float, of: Sequence[Trace], error: str | None = None, **facts: Any
@@ -164,14 +171,19 @@ class OtelTrace:
         if self._has_stages:
             self._child("encode", self._last, ended, {})
         self._tracer.record(
-            self._name, self.own, self._started, ended, facts, parent=self._parent, kind=self._kind, error=error
-        )
+            self._name, self.own, self._started, ended, facts, parent=self._parent, kind=self._kind,
+            events=self._events, error=error,
+        )  # fmt: skip
 
     def _child(
         self, name: str, started: float, ended: float, facts: Mapping[str, Any], links: Sequence[SpanContext] = ()
     ) -> None:
         own = SpanContext(self.own.trace_id, _span_id(), False, _SAMPLED, self.own.trace_state)
         self._tracer.record(name, own, started, ended, facts, parent=self.own, links=links)
+
+
+def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key if "." in key else _PREFIX + key: value for key, value in facts.items() if value is not None}
 
 
 def _span_id() -> int:

@@ -16,7 +16,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_s
 from sie_sdk import SIEClient
 
 from tests.conftest import Server, run_cluster, run_server
-from tests.tracing.receiver import Receiver, Span, receiving
+from tests.tracing.receiver import Receiver, named, parent_of, receiving
 
 MODEL = "sie-fake/embedder"
 ROUTE = "POST /v1/encode/{model:path}"
@@ -36,12 +36,6 @@ def server(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield server
 
 
-def parent_of(number: int) -> tuple[str, str]:
-    """Make a trace id and the header that names it."""
-    trace = f"{number + 1:032x}"
-    return trace, f"00-{trace}-00000000000000aa-01"
-
-
 async def asked(url: str, count: int, first: int = 0) -> dict[str, httpx.Response]:
     """Send requests at once, and return the replies by their trace."""
     async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=count)) as client:
@@ -53,11 +47,6 @@ async def asked(url: str, count: int, first: int = 0) -> dict[str, httpx.Respons
             return trace, reply
 
         return dict(await asyncio.gather(*map(ask, range(first, first + count))))
-
-
-def named(spans: list[Span], name: str) -> Span:
-    [found] = [span for span in spans if span.name == name]
-    return found
 
 
 def test_a_request_has_each_stage_once_and_their_times_are_those_of_the_reply(
@@ -172,14 +161,29 @@ def test_a_trace_goes_through_gateway_queue_and_worker(receiver: Receiver, tmp_p
         body = {"items": [{"text": "a"}]}
         reply = httpx.post(f"{cluster.url}/v1/encode/{MODEL}", json=body, headers={"traceparent": header}, timeout=60)
         assert reply.status_code == 200
-        spans = receiver.wait(lambda spans: {ROUTE, "slice encode"} <= {s.name for s in spans if s.trace == trace})
+        wanted = {ROUTE, "slice encode", "sidecar encode"}
+        spans = receiver.wait(lambda spans: wanted <= {s.name for s in spans if s.trace == trace})
+        late, header = parent_of(3001)
+        slow = f"{cluster.url}/v1/encode/{MODEL}:slow"
+        body = {"items": [{"text": "a"}], "params": {"options": {"latency_ms": 2000}}}
+        refused = httpx.post(slow, json=body, headers={"traceparent": header, "X-SIE-Timeout-Ms": "500"}, timeout=60)
+        assert refused.status_code == 504
+        wanted = {ROUTE, "sidecar encode"}
+        of_late = receiver.wait(lambda spans: wanted <= {s.name for s in spans if s.trace == late})
     of_trace = [span for span in spans if span.trace == trace]
-    root, piece = named(of_trace, ROUTE), named(of_trace, "slice encode")
-    assert (root.service, piece.service) == ("sie-gateway", "sie-worker")
-    assert piece.parent == root.id
-    assert {span.name for span in of_trace if span.parent == root.id} == {"decode", "workers", "encode", "slice encode"}
+    root, piece, sidecar = (named(of_trace, name) for name in (ROUTE, "slice encode", "sidecar encode"))
+    assert (root.service, sidecar.service, piece.service) == ("sie-gateway", "sie-sidecar", "sie-worker")
+    assert piece.parent == sidecar.parent == root.id
+    stages = {span.name for span in of_trace if span.parent == root.id}
+    assert stages == {"decode", "workers", "encode", "slice encode", "sidecar encode"}
     assert sorted(span.name for span in of_trace if span.parent == piece.id) == sorted(STAGES)
-    assert root.started <= piece.started <= piece.ended <= root.ended
+    assert root.started <= sidecar.started <= piece.started <= piece.ended <= sidecar.ended
+    assert piece.ended <= root.ended
+    assert sidecar.facts["sie.how"] == "answered"
+    assert list(sidecar.events) == ["sent", "answered"]
+    given_up = [span for span in of_late if span.trace == late]
+    assert named(given_up, ROUTE).facts["error.type"] == "DEADLINE_EXCEEDED"
+    assert named(given_up, "sidecar encode").facts["error.type"] == "cancelled"
 
 
 def test_the_sdk_sends_on_the_trace_of_its_program(receiver: Receiver, server: Server) -> None:
