@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -50,7 +52,7 @@ class OtelTracer:
 
     @classmethod
     def of_environment(cls, service: str, environ: Mapping[str, str] = os.environ) -> OtelTracer | None:
-        """Make one by the standard variables; None with the exporter `none`.
+        """Make one by the standard variables; None with the exporter `none`, or where they turn it off.
 
         Raises:
             SettingsError: One has a value that is not allowed.
@@ -59,8 +61,8 @@ class OtelTracer:
         if chosen not in ("otlp", "console", "none"):
             raise _wrong("OTEL_TRACES_EXPORTER", chosen, "it is `otlp`, `console` or `none`")
         sampler = _sampler(environ)
-        _check_receiver(environ)
-        if chosen == "none":
+        _check(environ)
+        if chosen == "none" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
             return None
         exporter = ConsoleSpanExporter() if chosen == "console" else OTLPSpanExporter()
         name = environ.get("OTEL_SERVICE_NAME") or service
@@ -204,13 +206,43 @@ def _sampler(environ: Mapping[str, str]) -> Sampler:
     return ParentBased(chosen) if of_parent else chosen
 
 
-def _check_receiver(environ: Mapping[str, str]) -> None:
-    for name in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
-        if not (url := environ.get(name) or "http://").startswith(("http://", "https://")):
-            raise _wrong(name, url, "it is a URL, as `http://localhost:4317`")
-    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        if (protocol := environ.get(name) or "grpc") != "grpc":
-            raise _wrong(name, protocol, "`grpc` alone is spoken, on port 4317 as a rule")
+def _is_url(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port
+        return False
+
+
+def _is_positive(value: str) -> bool:
+    try:
+        return 0 < float(value) < math.inf
+    except ValueError:
+        return False
+
+
+_OF_RECEIVER: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
+    "ENDPOINT": ("it is a URL, as `http://localhost:4317`", _is_url),
+    "PROTOCOL": ("`grpc` alone is spoken, on port 4317 as a rule", "grpc".__eq__),
+    "TIMEOUT": ("it is a number of seconds, above 0", _is_positive),
+    "COMPRESSION": ("it is `gzip`, or unset", "gzip".__eq__),
+    "CERTIFICATE": ("it is a file", os.path.isfile),
+    "CLIENT_CERTIFICATE": ("it is a file", os.path.isfile),
+    "CLIENT_KEY": ("it is a file", os.path.isfile),
+}
+"""What variables of the receiver may say, by the end of their names, in words and as a check."""
+_OF_PROCESSOR: Final = ("MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE", "SCHEDULE_DELAY", "EXPORT_TIMEOUT")
+
+
+def _check(environ: Mapping[str, str]) -> None:
+    """Refuse what the library would pass over in silence, or end with a traceback."""
+    for end, (allowed, is_right) in _OF_RECEIVER.items():
+        for name in (f"OTEL_EXPORTER_OTLP_TRACES_{end}", f"OTEL_EXPORTER_OTLP_{end}"):
+            if (value := environ.get(name)) and not is_right(value):
+                raise _wrong(name, value, allowed)
+    for name in (f"OTEL_BSP_{end}" for end in _OF_PROCESSOR):
+        if (value := environ.get(name)) and not (value.isdecimal() and int(value)):
+            raise _wrong(name, value, "it is an integer above 0")
 
 
 def _wrong(name: str, value: str, allowed: str) -> SettingsError:

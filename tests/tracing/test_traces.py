@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 
 import httpx
 import pytest
@@ -129,18 +130,48 @@ def test_a_strange_traceparent_begins_a_trace_of_our_own(receiver: Receiver, ser
     assert named(spans, ROUTE).parent == ""
 
 
-def test_a_receiver_that_is_away_costs_no_request_and_no_stop(start_server) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+@contextmanager
+def bad_receiver(kind: str) -> Iterator[int]:
+    """Give the port of a receiver that accepts no connection, says nothing, or answers with what is no gRPC."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+        if kind == "absent":
+            listener.close()
+        if kind == "nonsense":
+            threading.Thread(target=talk_nonsense, args=(listener,), daemon=True).start()
+        yield port
+
+
+def talk_nonsense(listener: socket.socket) -> None:
+    with suppress(OSError):  # it is closed with the test
+        while True:
+            with closing(listener.accept()[0]) as connection:
+                connection.sendall(b"220 mail.example.com ready\r\n" * 100)
+
+
+@pytest.mark.parametrize("kind", ["absent", "silent", "nonsense"])
+def test_a_receiver_that_takes_nothing_costs_no_request_no_memory_and_no_stop(start_server, kind: str) -> None:
+    with bad_receiver(kind) as port:
         environment = {
             "SIE_PLUGINS": "fake",
             "SIE_TRACING_ENABLED": "true",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_BSP_MAX_QUEUE_SIZE": "64",
+            "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64",
         }
         server = start_server(environment, ["--preload", MODEL])
-        for _ in range(100):
-            httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": [{"text": "a"}]}).raise_for_status()
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            for _ in range(50):
+                client.post(f"/v1/encode/{MODEL}", json={"items": [{"text": "a"}]}).raise_for_status()
+        server.wait_for_log("dropping Span")  # beyond the 64 that wait
         server.signal()
         assert server.wait() == 0
+
+
+def test_of_two_traceparents_the_first_counts(receiver: Receiver, server: Server) -> None:
+    headers = [("traceparent", parent_of(number)[1]) for number in (4000, 4001)]
+    reply = httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": [{"text": "a"}]}, headers=headers)
+    assert (reply.status_code, reply.headers["x-trace-id"]) == (200, parent_of(4000)[0])
 
 
 def test_what_is_not_sampled_is_not_sent_and_has_an_id_all_the_same(start_server, receiver: Receiver) -> None:
