@@ -47,7 +47,7 @@ class OtelTracer:
         self, processor: SpanProcessor, sampler: Sampler = ALWAYS_ON, resource: Resource | None = None
     ) -> None:
         self._processor, self._sampler = processor, sampler
-        self._resource = resource or Resource.create()
+        self._resource = _OneResource(resource or Resource.create())
         self._propagator = TraceContextTextMapPropagator()
 
     @classmethod
@@ -123,6 +123,16 @@ class OtelTracer:
             instrumentation_scope=_SCOPE,
         )
         self._processor.on_end(span)
+
+
+class _OneResource(Resource):
+    """A resource that is hashed by what it is: the exporter hashes that of each span, and the library's by its JSON."""
+
+    def __init__(self, of: Resource) -> None:
+        super().__init__(of.attributes, of.schema_url)
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 class OtelTrace:
