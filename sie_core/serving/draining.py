@@ -86,8 +86,8 @@ class Drain:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._asked and signal.Signals(number).name in ("SIGHUP", "SIGQUIT"):
-            # systemd may send a SIGHUP right behind SIGTERM, a terminal that closes sends it twice, and the system
-            # sends the sidecar a SIGQUIT for each thread of its worker that ends.
+            # systemd may send SIGHUP right behind SIGTERM, and a terminal that closes sends it twice. A program that
+            # is sent SIGQUIT where its parent ends gets one for each thread of that.
             return
         if self._asked:
             # The event loop, the device and atexit functions may all hang.
