@@ -13,25 +13,15 @@ pytest.importorskip("opentelemetry.sdk", reason="sie-core[tracing] is not instal
 
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler, TraceIdRatioBased
 
 from sie_core.tracing.otel import OtelTracer
+from tests.tracing.kept import Kept
 
 HEX = "0123456789abcdefABCDEFg"
 PARTS = st.tuples(*(st.text(HEX, min_size=size - 1, max_size=size + 1) for size in (2, 32, 16, 2)))
 HEADERS = st.one_of(st.text(max_size=200), PARTS.map("-".join), st.just("00-" + "a" * 32 + "-" + "b" * 16 + "-01"))
 SPANS = {"OtelTrace.__init__", "ReadableSpan.__init__", "SpanContext.__new__"}
-
-
-class Kept(SpanProcessor):
-    """Keeps what ended."""
-
-    def __init__(self) -> None:
-        self.spans: list[ReadableSpan] = []
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self.spans.append(span)
 
 
 @given(HEADERS, st.text(max_size=600), st.sampled_from([ALWAYS_ON, ALWAYS_OFF, TraceIdRatioBased(0.5)]))
