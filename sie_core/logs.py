@@ -7,6 +7,7 @@ import logging
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
@@ -36,6 +37,11 @@ TOGETHER_S: Final = 0.05
 A write releases the interpreter's lock, and under load the event loop waits longer for the lock than for the system
 call.
 """
+
+REPEATS_S: Final = 10.0
+"""Warnings and errors of one wording are counted for this many seconds."""
+MOST_REPEATS: Final = 10
+"""Of those this many are written, and then the number of the others: a flood leaves other lines to be found."""
 
 
 @dataclass(slots=True)
@@ -100,11 +106,16 @@ def configure_logging(level: str = "INFO", *, as_json: bool = False, access: Acc
     """
     handler = LineHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level)
+    logging.getLogger().handlers[:] = [handler]
     # Skip collecting fields that no line shows, as the manual of `logging` advises.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    set_levels(level, access)
+
+
+def set_levels(level: str, access: AccessLog) -> None:
+    """Choose what is logged from now on; see `configure_logging`."""
+    root = logging.getLogger()
+    root.setLevel(level)
     for library in ("uvicorn", "httpx", "httpx2", "httpcore", "urllib3", "filelock", "asyncio"):
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
     answered = logging.getLogger(ACCESS)
@@ -121,7 +132,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
     `TOGETHER_S`.
 
     Lines stay in order: a line that is written at once takes the waiting ones along. A process that is killed loses the
-    lines of its last `TOGETHER_S`.
+    lines of its last `TOGETHER_S`. Of warnings and errors of one wording, their arguments aside, it writes
+    `MOST_REPEATS` in `REPEATS_S`; before the next line after that time it writes how many there were beyond.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -129,10 +141,16 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self._clock = clock
         self._waiting: list[str] = []
         self._written = -TOGETHER_S
+        self._repeats: Counter[tuple[str, int, str]] = Counter()
+        self._counted_since = -REPEATS_S
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write `record`, now or with the following ones."""
         try:
+            if self._repeats and self._clock() - self._counted_since >= REPEATS_S:
+                self._tell_repeats()
+            if record.levelno >= logging.WARNING and self._is_repeat(record):
+                return
             self._waiting.append(self.format(record) + self.terminator)
             if not self._may_wait(record):
                 self.flush()
@@ -149,6 +167,29 @@ class LineHandler(logging.StreamHandler[TextIO]):
                 self._written = self._clock()
                 self.stream.write("".join(lines))
                 self.stream.flush()
+
+    def close(self) -> None:
+        """Write what was counted."""
+        with self.lock or nullcontext():
+            self._tell_repeats()
+            self.flush()
+        super().close()
+
+    def _is_repeat(self, record: logging.LogRecord) -> bool:
+        if not self._repeats:
+            self._counted_since = self._clock()
+        kind = record.name, record.levelno, str(record.msg)
+        self._repeats[kind] += 1
+        return self._repeats[kind] > MOST_REPEATS
+
+    def _tell_repeats(self) -> None:
+        for (name, level, wording), times in self._repeats.items():
+            if times > MOST_REPEATS:
+                told = f"… {times - MOST_REPEATS} more in {REPEATS_S:g} s: {wording}"
+                record = logging.LogRecord(name, level, "", 0, told, (), None)
+                vars(record).update(dict.fromkeys(FIELDS))  # they were of many requests
+                self._waiting.append(self.format(record) + self.terminator)
+        self._repeats.clear()
 
     def _may_wait(self, record: logging.LogRecord) -> bool:
         # A line waits only shortly after the last write. If the event loop stops before it writes the waiting lines,

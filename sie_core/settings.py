@@ -187,6 +187,11 @@ class Settings(BaseSettings):
     )
 
     # Of one server too, which most leave as they are.
+    log_settings: Path | None = _advanced(
+        None,
+        "This file holds lines `SIE_LOG_LEVEL=…` and `SIE_ACCESS_LOG=…`, which win over those variables. It is read at "
+        "the start and again at each SIGHUP, which then drains no more.",
+    )
     auth_exempt_operational: bool = _advanced(
         False,
         "`/health`, `/tei/{model}/health`, `/metrics` and WebSockets answer without a token, as `/healthz`, `/livez`, "
@@ -344,10 +349,16 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read arguments over the environment, less Kubernetes' service links, which may have a setting's very name."""
+        """Read arguments over the file of log settings over the environment, less Kubernetes' service links.
+
+        These may have a setting's very name.
+        """
         assert isinstance(env_settings, EnvSettingsSource)
         environ = env_settings.env_vars
-        env_settings.env_vars = {name: value for name, value in environ.items() if not is_service_link(name, environ)}
+        given = {name: value for name, value in environ.items() if not is_service_link(name, environ)}
+        if file := given.get(variable("log_settings").lower()):
+            given |= {name.lower(): value for name, value in _log_settings(Path(file)).items()}
+        env_settings.env_vars = given
         return init_settings, env_settings
 
     @field_validator("models_dir", mode="before")
@@ -461,6 +472,23 @@ def each_like(values: tuple[str, ...], pattern: str, wanted: str) -> tuple[str, 
 def variable(field: str) -> str:
     """Name the environment variable of a settings field."""
     return PREFIX + field.upper()
+
+
+def _log_settings(file: Path) -> dict[str, str]:
+    """Read the variables of a file of log settings.
+
+    Raises:
+        SettingsError: It cannot be read, or sets another variable.
+    """
+    try:
+        lines = map(str.strip, file.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"SIE_LOG_SETTINGS={file} cannot be read: {error}") from None
+    pairs = (line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
+    values = {name.strip(): value.strip() for name, value in pairs}
+    if other := next((name for name in values if name not in ("SIE_LOG_LEVEL", "SIE_ACCESS_LOG")), None):
+        raise SettingsError(f"SIE_LOG_SETTINGS={file} sets {other!r}; it may set SIE_LOG_LEVEL and SIE_ACCESS_LOG.")
+    return values
 
 
 def secret_files(model: type[Settings] = Settings, environ: Mapping[str, str] | None = None) -> dict[str, Path]:

@@ -12,8 +12,11 @@ from jsonschema_rs import validator_for
 
 from sie_core.logs import (
     ACCESS,
+    MOST_REPEATS,
+    REPEATS_S,
     SLOW_MS,
     AccessLog,
+    JsonFormatter,
     LineHandler,
     RequestFields,
     configure_logging,
@@ -113,6 +116,39 @@ def test_a_thread_without_an_event_loop_writes_its_lines_at_once() -> None:
     for number in range(3):
         handler.handle(answered(str(number)))
     assert len(stream.writes) == 3
+
+
+def test_of_a_flood_of_one_wording_few_are_written_and_the_others_counted() -> None:
+    now, stream = [0.0], io.StringIO()
+    handler = LineHandler(stream, clock=lambda: now[0])
+    handler.setFormatter(JsonFormatter())
+    token = current_request.set(RequestFields("r1"))
+
+    def warn(wording: str, *args: object, level: int = logging.WARNING) -> None:
+        handler.handle(logging.LogRecord("a", level, "", 0, wording, args, None))
+
+    def written() -> list[str]:
+        lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+        stream.seek(0)
+        stream.truncate()
+        assert all(("request_id" in line) != line["message"].startswith("…") for line in lines)
+        return [line["message"] for line in lines]
+
+    try:
+        for number in range(MOST_REPEATS + 412):
+            warn("%d failed", number)
+        warn("another")
+        warn("told", level=logging.INFO)
+        assert written() == [*(f"{number} failed" for number in range(MOST_REPEATS)), "another", "told"]
+        now[0] = REPEATS_S
+        warn("told", level=logging.INFO)
+        assert written() == ["… 412 more in 10 s: %d failed", "told"]
+        for number in range(MOST_REPEATS + 1):
+            warn("%d failed", number)
+        handler.close()
+        assert written()[-2:] == [f"{MOST_REPEATS - 1} failed", "… 1 more in 10 s: %d failed"]
+    finally:
+        current_request.reset(token)
 
 
 def answered(message: str) -> logging.LogRecord:

@@ -277,3 +277,33 @@ def test_the_log_level_may_be_written_as_on_the_command_line(monkeypatch: pytest
     monkeypatch.setenv("SIE_LOG_LEVEL", "loud")
     with pytest.raises(SettingsError, match="SIE_LOG_LEVEL"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("SIE_LOG_LEVEL=loud", "SIE_LOG_LEVEL='LOUD': Input should be 'DEBUG', 'INFO', 'WARNING' or 'ERROR'"),
+        ("SIE_HTTP_PORT=1", "sets 'SIE_HTTP_PORT'; it may set SIE_LOG_LEVEL and SIE_ACCESS_LOG"),
+        (None, "cannot be read: .*No such file"),
+    ],
+)
+def test_a_file_of_log_settings_that_cannot_be_used_is_named_with_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, told: str
+) -> None:
+    file = tmp_path / "log.env"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv("SIE_LOG_SETTINGS", str(file))
+    with pytest.raises(SettingsError, match=told):
+        load_settings()
+
+
+def test_a_file_of_log_settings_wins_over_the_environment_and_an_option_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "log.env").write_text("# none\n\nSIE_LOG_LEVEL=debug\n")
+    monkeypatch.setenv("SIE_LOG_SETTINGS", str(tmp_path / "log.env"))
+    monkeypatch.setenv("SIE_LOG_LEVEL", "ERROR")
+    monkeypatch.setenv("SIE_ACCESS_LOG", "slow")
+    assert (load_settings().log_level, load_settings().access_log) == ("DEBUG", "slow")
+    assert load_settings(log_level="WARNING").log_level == "WARNING"

@@ -44,8 +44,8 @@ class RequestGate(Protocol):
 
 
 def draining_signals() -> list[signal.Signals]:
-    """List the signals that drain this process: not a SIGHUP that `nohup` made it ignore."""
-    return [each for each in SIGNALS if each.name != "SIGHUP" or signal.getsignal(each) != signal.SIG_IGN]
+    """List the signals that drain this process: not a SIGHUP that `nohup` made it ignore, or that has another use."""
+    return [each for each in SIGNALS if each.name != "SIGHUP" or signal.getsignal(each) == signal.SIG_DFL]
 
 
 def end_process() -> None:
@@ -85,8 +85,10 @@ class Drain:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._asked and signal.Signals(number).name == "SIGHUP":
-            return  # systemd may send it right behind SIGTERM, and a terminal that closes sends it twice
+        if self._asked and signal.Signals(number).name in ("SIGHUP", "SIGQUIT"):
+            # systemd may send SIGHUP right behind SIGTERM, and a terminal that closes sends it twice. A program that
+            # is sent SIGQUIT where its parent ends gets one for each thread of that.
+            return
         if self._asked:
             # The event loop, the device and atexit functions may all hang.
             os._exit(128 + number)

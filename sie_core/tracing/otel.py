@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -45,12 +47,12 @@ class OtelTracer:
         self, processor: SpanProcessor, sampler: Sampler = ALWAYS_ON, resource: Resource | None = None
     ) -> None:
         self._processor, self._sampler = processor, sampler
-        self._resource = resource or Resource.create()
+        self._resource = _OneResource(resource or Resource.create())
         self._propagator = TraceContextTextMapPropagator()
 
     @classmethod
     def of_environment(cls, service: str, environ: Mapping[str, str] = os.environ) -> OtelTracer | None:
-        """Make one by the standard variables; None with the exporter `none`.
+        """Make one by the standard variables; None with the exporter `none`, or where they turn it off.
 
         Raises:
             SettingsError: One has a value that is not allowed.
@@ -59,8 +61,8 @@ class OtelTracer:
         if chosen not in ("otlp", "console", "none"):
             raise _wrong("OTEL_TRACES_EXPORTER", chosen, "it is `otlp`, `console` or `none`")
         sampler = _sampler(environ)
-        _check_receiver(environ)
-        if chosen == "none":
+        _check(environ)
+        if chosen == "none" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
             return None
         exporter = ConsoleSpanExporter() if chosen == "console" else OTLPSpanExporter()
         name = environ.get("OTEL_SERVICE_NAME") or service
@@ -98,10 +100,11 @@ class OtelTracer:
         parent: SpanContext | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
         links: Sequence[SpanContext] = (),
+        events: Sequence[tuple[str, float, Mapping[str, Any]]] = (),
         error: str | None = None,
     ) -> None:
         """Hand over one span."""
-        attributes = {key if "." in key else _PREFIX + key: value for key, value in facts.items() if value is not None}
+        attributes = _named(facts)
         if error is not None:
             attributes["error.type"] = error
         to_ns = time.time_ns() - time.monotonic_ns()
@@ -112,6 +115,7 @@ class OtelTracer:
             resource=self._resource,
             attributes=attributes,
             links=[Link(each) for each in links],
+            events=[Event(what, _named(facts), int(at * 1e9) + to_ns) for what, at, facts in events],
             kind=kind,
             status=Status(StatusCode.UNSET if error is None else StatusCode.ERROR),
             start_time=int(started * 1e9) + to_ns,
@@ -119,6 +123,16 @@ class OtelTracer:
             instrumentation_scope=_SCOPE,
         )
         self._processor.on_end(span)
+
+
+class _OneResource(Resource):
+    """A resource that is hashed by what it is: the exporter hashes that of each span, and the library's by its JSON."""
+
+    def __init__(self, of: Resource) -> None:
+        super().__init__(of.attributes, of.schema_url)
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 class OtelTrace:
@@ -136,6 +150,7 @@ class OtelTrace:
         self._tracer, self._name, self.own, self._parent, self._kind = tracer, name, own, parent, kind
         self._started, self._last = started, started
         self._has_stages = False
+        self._events: list[tuple[str, float, Mapping[str, Any]]] = []
 
     @property
     def traceparent(self) -> str:
@@ -149,6 +164,10 @@ class OtelTrace:
             self._child("decode", self._started, started, {})
         self._last = ended
         self._child(name, started, ended, facts, links)
+
+    def event(self, name: str, at: float, **facts: Any) -> None:
+        """Record what befell it; see `Trace`."""
+        self._events.append((name, at, facts))
 
     def apart(
         self, name: str, started: float, ended: float, of: Sequence[Trace], error: str | None = None, **facts: Any
@@ -164,14 +183,19 @@ class OtelTrace:
         if self._has_stages:
             self._child("encode", self._last, ended, {})
         self._tracer.record(
-            self._name, self.own, self._started, ended, facts, parent=self._parent, kind=self._kind, error=error
-        )
+            self._name, self.own, self._started, ended, facts, parent=self._parent, kind=self._kind,
+            events=self._events, error=error,
+        )  # fmt: skip
 
     def _child(
         self, name: str, started: float, ended: float, facts: Mapping[str, Any], links: Sequence[SpanContext] = ()
     ) -> None:
         own = SpanContext(self.own.trace_id, _span_id(), False, _SAMPLED, self.own.trace_state)
         self._tracer.record(name, own, started, ended, facts, parent=self.own, links=links)
+
+
+def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key if "." in key else _PREFIX + key: value for key, value in facts.items() if value is not None}
 
 
 def _span_id() -> int:
@@ -192,13 +216,43 @@ def _sampler(environ: Mapping[str, str]) -> Sampler:
     return ParentBased(chosen) if of_parent else chosen
 
 
-def _check_receiver(environ: Mapping[str, str]) -> None:
-    for name in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
-        if not (url := environ.get(name) or "http://").startswith(("http://", "https://")):
-            raise _wrong(name, url, "it is a URL, as `http://localhost:4317`")
-    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        if (protocol := environ.get(name) or "grpc") != "grpc":
-            raise _wrong(name, protocol, "`grpc` alone is spoken, on port 4317 as a rule")
+def _is_url(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port
+        return False
+
+
+def _is_positive(value: str) -> bool:
+    try:
+        return 0 < float(value) < math.inf
+    except ValueError:
+        return False
+
+
+_OF_RECEIVER: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
+    "ENDPOINT": ("it is a URL, as `http://localhost:4317`", _is_url),
+    "PROTOCOL": ("`grpc` alone is spoken, on port 4317 as a rule", "grpc".__eq__),
+    "TIMEOUT": ("it is a number of seconds, above 0", _is_positive),
+    "COMPRESSION": ("it is `gzip`, or unset", "gzip".__eq__),
+    "CERTIFICATE": ("it is a file", os.path.isfile),
+    "CLIENT_CERTIFICATE": ("it is a file", os.path.isfile),
+    "CLIENT_KEY": ("it is a file", os.path.isfile),
+}
+"""What variables of the receiver may say, by the end of their names, in words and as a check."""
+_OF_PROCESSOR: Final = ("MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE", "SCHEDULE_DELAY", "EXPORT_TIMEOUT")
+
+
+def _check(environ: Mapping[str, str]) -> None:
+    """Refuse what the library would pass over in silence, or end with a traceback."""
+    for end, (allowed, is_right) in _OF_RECEIVER.items():
+        for name in (f"OTEL_EXPORTER_OTLP_TRACES_{end}", f"OTEL_EXPORTER_OTLP_{end}"):
+            if (value := environ.get(name)) and not is_right(value):
+                raise _wrong(name, value, allowed)
+    for name in (f"OTEL_BSP_{end}" for end in _OF_PROCESSOR):
+        if (value := environ.get(name)) and not (value.isdecimal() and int(value)):
+            raise _wrong(name, value, "it is an integer above 0")
 
 
 def _wrong(name: str, value: str, allowed: str) -> SettingsError:

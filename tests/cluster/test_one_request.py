@@ -24,6 +24,7 @@ def without_times(reply: httpx.Response) -> object:
 
 
 async def both(cluster: Cluster, path: str, body: object, **headers: str) -> tuple[httpx.Response, httpx.Response]:
+    headers["X-SIE-Request-ID"] = "one"
     there = await cluster.alone.post(path, json=body, headers=headers)
     return await cluster.client.post(path, json=body, headers=headers), there
 

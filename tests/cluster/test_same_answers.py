@@ -123,7 +123,7 @@ def test_a_cluster_answers_as_the_server_does(cluster_server: str, fake_server: 
                 url + path,
                 json=None if content else body,
                 content=content,
-                headers={**kind, "Prefer": "wait=60"},
+                headers={**kind, "Prefer": "wait=60", "X-SIE-Request-ID": "one"},
                 timeout=90,
             )
             for url in (cluster_server, fake_server)

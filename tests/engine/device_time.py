@@ -48,6 +48,7 @@ class Asked:
     left: int
     error: InferenceError | None = None
     trace: None = None
+    trace_id: None = None
     settled: bool = False
     ended: float | None = None
     client: str | None = None

@@ -110,3 +110,27 @@ def test_a_download_under_way_does_not_hold_up_the_end(start_server, tmp_path, n
         assert not hub.held.is_set()
         assert server.log().rstrip().endswith("stopped")
         hub.held.set()
+
+
+def test_a_hangup_reads_the_log_settings_again_where_a_file_has_them(heard_signals, start_server, tmp_path) -> None:
+    file = tmp_path / "log.env"
+    file.write_text("SIE_LOG_LEVEL=warning\n")
+    variables = {"SIE_LOG_SETTINGS": str(file), "SIE_ACCESS_LOG": "all", "SIE_PLUGINS": "fake"}
+    server = start_server(variables, ["--preload", "sie-fake/embedder"])
+    path = "/v1/encode/sie-fake/embedder"
+
+    def ask() -> None:
+        httpx.post(server.url + path, json=BODY, timeout=60).raise_for_status()
+
+    ask()
+    assert path not in server.log()
+    file.write_text("# while we look\nSIE_LOG_LEVEL=DEBUG\n\nSIE_ACCESS_LOG = all\n")
+    server.signal(signal.SIGHUP)
+    server.wait_for_log("SIGHUP: SIE_LOG_LEVEL=DEBUG, SIE_ACCESS_LOG=all")
+    ask()
+    server.wait_for_log(f"POST {path} 200")
+    file.write_text("SIE_LOG_LEVEL=LOUD\n")
+    server.signal(signal.SIGHUP)
+    server.wait_for_log("stay as they are: SIE_LOG_LEVEL='LOUD'")
+    server.signal()
+    assert server.wait() == 0

@@ -34,6 +34,8 @@ class Span:
     failed: bool
     facts: dict[str, Any]
     service: str
+    events: dict[str, dict[str, Any]]
+    """Their facts by name; of several of one name, those of the last."""
 
     @property
     def ms(self) -> float:
@@ -56,6 +58,7 @@ def _span(span: Any, service: str) -> Span:
         span.status.code == 2,
         {each.key: _value(each.value) for each in span.attributes},
         service,
+        {each.name: {fact.key: _value(fact.value) for fact in each.attributes} for each in span.events},
     )
 
 
@@ -102,6 +105,18 @@ class Receiver(TraceServiceServicer):  # type: ignore[misc]
             if span.trace in found:
                 found[span.trace].append(span)
         return found
+
+
+def parent_of(number: int) -> tuple[str, str]:
+    """Make a trace id and the header that names it."""
+    trace = f"{number + 1:032x}"
+    return trace, f"00-{trace}-00000000000000aa-01"
+
+
+def named(spans: list[Span], name: str) -> Span:
+    """Find the one span of a name."""
+    [found] = [span for span in spans if span.name == name]
+    return found
 
 
 @contextmanager

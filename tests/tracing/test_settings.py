@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -22,18 +23,45 @@ from sie_core.tracing.otel import OtelTracer
         ("OTEL_TRACES_SAMPLER_ARG", "1.5"),
         ("OTEL_TRACES_SAMPLER_ARG", "half"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:port"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "-1"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such/file"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "many"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "0"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "²"),
     ],
 )
 def test_a_wrong_value_stops_the_start_and_is_named(variable: str, value: str) -> None:
     with pytest.raises(SettingsError) as told:
         OtelTracer.of_environment("sie", {variable: value})
-    assert variable in str(told.value)
-    assert value in str(told.value)
+    assert str(told.value).startswith(f"{variable}={value!r} is not allowed: ")
+    assert "Correct it, or unset SIE_TRACING_ENABLED." in str(told.value)
+
+
+def test_a_batch_larger_than_the_queue_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096")
+    with pytest.raises(SettingsError, match="OTEL_BSP_…: max_export_batch_size must be less"):
+        OtelTracer.of_environment("sie")
+
+
+def test_a_wrong_value_ends_the_command_with_the_variable_and_the_remedy() -> None:
+    variables = {**os.environ, "SIE_TRACING_ENABLED": "true", "OTEL_TRACES_EXPORTER": "jaeger"}
+    code = "from sie_core.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", "--port", "0"], env=variables, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "OTEL_TRACES_EXPORTER='jaeger' is not allowed: it is `otlp`, `console` or `none`" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_nothing_is_exported_with_none() -> None:
     assert OtelTracer.of_environment("sie", {"OTEL_TRACES_EXPORTER": "none"}) is None
+    assert OtelTracer.of_environment("sie", {"OTEL_SDK_DISABLED": "true"}) is None
     assert make_tracer(Settings()) is None
 
 

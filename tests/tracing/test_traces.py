@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_s
 from sie_sdk import SIEClient
 
 from tests.conftest import Server, run_cluster, run_server
-from tests.tracing.receiver import Receiver, Span, receiving
+from tests.tracing.receiver import Receiver, named, parent_of, receiving
 
 MODEL = "sie-fake/embedder"
 ROUTE = "POST /v1/encode/{model:path}"
@@ -36,12 +37,6 @@ def server(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield server
 
 
-def parent_of(number: int) -> tuple[str, str]:
-    """Make a trace id and the header that names it."""
-    trace = f"{number + 1:032x}"
-    return trace, f"00-{trace}-00000000000000aa-01"
-
-
 async def asked(url: str, count: int, first: int = 0) -> dict[str, httpx.Response]:
     """Send requests at once, and return the replies by their trace."""
     async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=count)) as client:
@@ -53,11 +48,6 @@ async def asked(url: str, count: int, first: int = 0) -> dict[str, httpx.Respons
             return trace, reply
 
         return dict(await asyncio.gather(*map(ask, range(first, first + count))))
-
-
-def named(spans: list[Span], name: str) -> Span:
-    [found] = [span for span in spans if span.name == name]
-    return found
 
 
 def test_a_request_has_each_stage_once_and_their_times_are_those_of_the_reply(
@@ -140,18 +130,48 @@ def test_a_strange_traceparent_begins_a_trace_of_our_own(receiver: Receiver, ser
     assert named(spans, ROUTE).parent == ""
 
 
-def test_a_receiver_that_is_away_costs_no_request_and_no_stop(start_server) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+@contextmanager
+def bad_receiver(kind: str) -> Iterator[int]:
+    """Give the port of a receiver that accepts no connection, says nothing, or answers with what is no gRPC."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+        if kind == "absent":
+            listener.close()
+        if kind == "nonsense":
+            threading.Thread(target=talk_nonsense, args=(listener,), daemon=True).start()
+        yield port
+
+
+def talk_nonsense(listener: socket.socket) -> None:
+    with suppress(OSError):  # it is closed with the test
+        while True:
+            with closing(listener.accept()[0]) as connection:
+                connection.sendall(b"220 mail.example.com ready\r\n" * 100)
+
+
+@pytest.mark.parametrize("kind", ["absent", "silent", "nonsense"])
+def test_a_receiver_that_takes_nothing_costs_no_request_no_memory_and_no_stop(start_server, kind: str) -> None:
+    with bad_receiver(kind) as port:
         environment = {
             "SIE_PLUGINS": "fake",
             "SIE_TRACING_ENABLED": "true",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_BSP_MAX_QUEUE_SIZE": "64",
+            "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64",
         }
         server = start_server(environment, ["--preload", MODEL])
-        for _ in range(100):
-            httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": [{"text": "a"}]}).raise_for_status()
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            for _ in range(50):
+                client.post(f"/v1/encode/{MODEL}", json={"items": [{"text": "a"}]}).raise_for_status()
+        server.wait_for_log("dropping Span")  # beyond the 64 that wait
         server.signal()
         assert server.wait() == 0
+
+
+def test_of_two_traceparents_the_first_counts(receiver: Receiver, server: Server) -> None:
+    headers = [("traceparent", parent_of(number)[1]) for number in (4000, 4001)]
+    reply = httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": [{"text": "a"}]}, headers=headers)
+    assert (reply.status_code, reply.headers["x-trace-id"]) == (200, parent_of(4000)[0])
 
 
 def test_what_is_not_sampled_is_not_sent_and_has_an_id_all_the_same(start_server, receiver: Receiver) -> None:
@@ -172,14 +192,29 @@ def test_a_trace_goes_through_gateway_queue_and_worker(receiver: Receiver, tmp_p
         body = {"items": [{"text": "a"}]}
         reply = httpx.post(f"{cluster.url}/v1/encode/{MODEL}", json=body, headers={"traceparent": header}, timeout=60)
         assert reply.status_code == 200
-        spans = receiver.wait(lambda spans: {ROUTE, "slice encode"} <= {s.name for s in spans if s.trace == trace})
+        wanted = {ROUTE, "slice encode", "sidecar encode"}
+        spans = receiver.wait(lambda spans: wanted <= {s.name for s in spans if s.trace == trace})
+        late, header = parent_of(3001)
+        slow = f"{cluster.url}/v1/encode/{MODEL}:slow"
+        body = {"items": [{"text": "a"}], "params": {"options": {"latency_ms": 2000}}}
+        refused = httpx.post(slow, json=body, headers={"traceparent": header, "X-SIE-Timeout-Ms": "500"}, timeout=60)
+        assert refused.status_code == 504
+        wanted = {ROUTE, "sidecar encode"}
+        of_late = receiver.wait(lambda spans: wanted <= {s.name for s in spans if s.trace == late})
     of_trace = [span for span in spans if span.trace == trace]
-    root, piece = named(of_trace, ROUTE), named(of_trace, "slice encode")
-    assert (root.service, piece.service) == ("sie-gateway", "sie-worker")
-    assert piece.parent == root.id
-    assert {span.name for span in of_trace if span.parent == root.id} == {"decode", "workers", "encode", "slice encode"}
+    root, piece, sidecar = (named(of_trace, name) for name in (ROUTE, "slice encode", "sidecar encode"))
+    assert (root.service, sidecar.service, piece.service) == ("sie-gateway", "sie-sidecar", "sie-worker")
+    assert piece.parent == sidecar.parent == root.id
+    stages = {span.name for span in of_trace if span.parent == root.id}
+    assert stages == {"decode", "workers", "encode", "slice encode", "sidecar encode"}
     assert sorted(span.name for span in of_trace if span.parent == piece.id) == sorted(STAGES)
-    assert root.started <= piece.started <= piece.ended <= root.ended
+    assert root.started <= sidecar.started <= piece.started <= piece.ended <= sidecar.ended
+    assert piece.ended <= root.ended
+    assert sidecar.facts["sie.how"] == "answered"
+    assert list(sidecar.events) == ["sent", "answered"]
+    given_up = [span for span in of_late if span.trace == late]
+    assert named(given_up, ROUTE).facts["error.type"] == "DEADLINE_EXCEEDED"
+    assert named(given_up, "sidecar encode").facts["error.type"] == "cancelled"
 
 
 def test_the_sdk_sends_on_the_trace_of_its_program(receiver: Receiver, server: Server) -> None:

@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from sie_core.api.http.model_id import MalformedModelIdError
 from sie_core.contracts import InferenceError
+from sie_core.logs import current_request
 
 Dialect = Literal["native", "configs", "openai", "cohere", "tei", "ollama"]
 
@@ -76,8 +77,11 @@ def envelope_of(scope: Scope) -> Envelope:
 
 
 def error_body(error: InferenceError) -> dict[str, Any]:
-    """Describe `error` as `{"error": {"code", "message", "param"?, …}}`."""
-    return {"error": error.details | {"code": error.code, "message": error.message} | _ours(error)}
+    """Describe `error` as `{"error": {"code", "message", "param"?, …, "request_id", "trace_id"?}}`."""
+    request = current_request.get()
+    named = {} if request is None else {"request_id": request.request_id, "trace_id": request.trace_id}
+    ids = {name: value for name, value in named.items() if value}
+    return {"error": error.details | {"code": error.code, "message": error.message} | _ours(error) | ids}
 
 
 def configs_error_body(error: InferenceError) -> dict[str, Any]:

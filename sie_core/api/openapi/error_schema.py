@@ -20,6 +20,8 @@ class ErrorFields(Schema):
     code: Code
     message: str
     param: str | None = Field(default=None, description="The field at fault, e.g. `items[3].text`.")
+    request_id: str | None = Field(default=None, description="The `X-SIE-Request-ID` of the reply.")
+    trace_id: str | None = Field(default=None, description="The `X-Trace-ID` of the reply, where it has one.")
 
 
 class ErrorReply(Schema):

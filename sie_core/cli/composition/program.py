@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 import click
@@ -12,7 +16,7 @@ import click
 from sie_core.cli.composition.compose import BadSettings, find_plugins, read_settings, warn_of_unknown_variables
 from sie_core.concurrency.pacing import PACING
 from sie_core.cpu_budget import cpu_budget, set_thread_environment
-from sie_core.logs import configure_logging
+from sie_core.logs import configure_logging, set_levels
 from sie_core.serving.garbage import bound_arenas, collect_seldom, keep_imported
 
 if TYPE_CHECKING:
@@ -52,6 +56,8 @@ def program(
     bound_arenas()
     settings = read_settings(model, **options)
     configure_logging(settings.log_level, as_json=settings.log_json, access=settings.access_log)
+    if settings.log_settings is not None:
+        _follow_log_settings(partial(read_settings, model, **options))
     budget = cpu_budget()
     PACING.set_cores(budget.threads)
     if computes:
@@ -72,3 +78,23 @@ def program(
         raise BadSettings(str(error)) from None
     except told as error:
         raise click.ClickException(str(error)) from None
+
+
+def _follow_log_settings(read: Callable[[], Settings]) -> None:
+    """Read the settings of the log again at each SIGHUP, and keep what is in force where that fails."""
+    # A handler may run within any call, a lock held: it takes none itself.
+    asked: SimpleQueue[None] = SimpleQueue()
+    signal.signal(signal.SIGHUP, lambda *_: asked.put(None))
+
+    def follow() -> None:
+        while True:
+            asked.get()
+            try:
+                settings = read()
+            except BadSettings as error:
+                log.error("SIGHUP: the log settings stay as they are: %s", error.message)
+            else:
+                set_levels(settings.log_level, settings.access_log)
+                log.info("SIGHUP: SIE_LOG_LEVEL=%s, SIE_ACCESS_LOG=%s", settings.log_level, settings.access_log)
+
+    threading.Thread(target=follow, name="sie-log-settings", daemon=True).start()

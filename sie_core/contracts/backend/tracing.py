@@ -26,6 +26,10 @@ class Trace(Protocol):
         """
         ...
 
+    def event(self, name: str, at: float, **facts: Any) -> None:
+        """Record what befell it at a time: a retry, a split."""
+        ...
+
     def apart(
         self, name: str, started: float, ended: float, of: Sequence[Trace], error: str | None = None, **facts: Any
     ) -> Any:

@@ -131,3 +131,6 @@ def trace_batch(run: Run, now: float, error: BaseException | None = None, parts:
     )
     for flight in flights:
         flight.batches.append(link)
+    if error is not None:
+        for trace in traces:
+            trace.event("batch failed", now, error=type(error).__name__, retried_in=parts)

@@ -210,7 +210,7 @@ class DeviceWorker:
             trim_heap()  # the heap keeps the run's memory, and the next request may need it elsewhere
         elif not isinstance(error, InferenceError):
             self.health.model_ran(run.model, failed=True)
-        flight.fail(request_error(error, stage, flight.request.request_id, run.model.id))
+        flight.fail(request_error(error, stage, flight.request.request_id, run.model.id, flight.trace_id))
         self.queue.cancel(flight)
 
     def _end(self, run: Run) -> None:

@@ -135,7 +135,7 @@ class SlicedFlight(Flight):
         try:
             more = not self.settled and self._prepare()
         except BaseException as error:
-            self.fail(request_error(error, "preparation", self.request.request_id, self.model.id))
+            self.fail(request_error(error, "preparation", self.request.request_id, self.model.id, self.trace_id))
         with self._stage:
             ends = not more or self.settled
             self._at_work, self._ended = False, ends
@@ -221,7 +221,7 @@ def _deliver_output(run: Run, unit: SliceUnit, output: ItemOutput) -> None:
         if flight.assembly.deliver(unit.parts, unit.index, output):
             flight.complete()
     except BaseException as error:
-        failure = request_error(error, "postprocessing", flight.request.request_id, run.model.id)
+        failure = request_error(error, "postprocessing", flight.request.request_id, run.model.id, flight.trace_id)
         if failure.code == "NON_FINITE_OUTPUT":
             run.model.metrics.non_finite.inc()
         flight.fail(failure)

@@ -65,7 +65,7 @@ def ask_tokenizer(pending: Pending[Any]) -> None:
     except NotImplementedError:
         pending.fail(InvalidInput(f"{model.id} {_LACKS[type(request)]}", param="model"))
     except BaseException as error:
-        pending.fail(request_error(error, "tokenisation", request.request_id, model.id))
+        pending.fail(request_error(error, "tokenisation", request.request_id, model.id, pending.trace_id))
     finally:
         pending.lease.release()
 

@@ -10,14 +10,17 @@ from sie_core.contracts.errors import OUT_OF_MEMORY as OUT_OF_MEMORY
 log = logging.getLogger(__name__)
 
 
-def request_error(error: BaseException, stage: str, request_id: str, model: str) -> InferenceError:
+def request_error(
+    error: BaseException, stage: str, request_id: str, model: str, trace_id: str | None = None
+) -> InferenceError:
     """Convert a stage's exception for one request to the client's error; an untyped exception is logged in full."""
     if isinstance(error, InferenceError):
         return error
     if isinstance(error, OUT_OF_MEMORY):
         message = f"The device ran out of memory with a single item of this request to {model}."
         return InferenceError("RESOURCE_EXHAUSTED", message)
-    log.error("%s failed in %s, request %s", model, stage, request_id, exc_info=error, extra={"request_id": request_id})
+    extra = {"request_id": request_id, "trace_id": trace_id}
+    log.error("%s failed in %s, request %s", model, stage, request_id, exc_info=error, extra=extra)
     return InferenceError("INFERENCE_ERROR", f"{model} failed on this request; the server's log says why.")
 
 

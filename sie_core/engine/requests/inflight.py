@@ -40,6 +40,10 @@ class Pending(Generic[Answer]):
         self.model = model
         # Released when the preparation has ended or is cancelled; a batch holds its own lease.
         self.lease = lease
+        fields = current_request.get()
+        self.trace = None if fields is None else fields.trace
+        # Of what was not chosen to be recorded, too: the log names it.
+        self.trace_id = None if fields is None else fields.trace_id
         self.settled = False
         # A copy of the error it was answered with: the original's traceback would keep this object alive.
         self.error: InferenceError | None = None
@@ -110,8 +114,6 @@ class Flight(Pending[InferenceReply]):
         self.arrived = arrived
         self.submitted = self.prepare_started = self.prepared = now
         self.first_run: float | None = None
-        fields = current_request.get()
-        self.trace = None if fields is None else fields.trace
         # Links to the batches it was in; filled where it is traced.
         self.batches: list[Any] = []
         self.last_run = now

@@ -113,8 +113,8 @@ def test_no_route_in_openai_s_shape_is_missing_here():
 
 
 KEYS = {
-    "native": {"error": {"code", "message"}},
-    "configs": {"error": {"code", "message", "error"}},
+    "native": {"error": {"code", "message", "request_id"}},
+    "configs": {"error": {"code", "message", "error", "request_id"}},
     "openai": {"error": {"code", "message", "param", "type"}},
     "cohere": {"code", "message"},
     "tei": {"code", "error", "error_type"},

@@ -67,10 +67,20 @@ def test_a_terminal_that_closes_drains_in_order_and_a_second_cluster_of_the_fold
         assert ended == sorted(ended)
 
 
-def test_a_killed_command_leaves_no_orphan(tmp_path: Path) -> None:
-    with run_cluster(tmp_path) as server:
+@pytest.mark.usefixtures("heard_signals")
+def test_a_hangup_has_every_program_read_its_log_settings_and_a_killed_command_leaves_no_orphan(tmp_path: Path) -> None:
+    file = tmp_path / "log.env"
+    file.touch()
+    with run_cluster(tmp_path, env={"SIE_LOG_SETTINGS": str(file)}) as server:
         started = below(server)
         assert len(started) == 5
+        file.write_text("SIE_LOG_LEVEL=DEBUG")
+        server.signal(signal.SIGHUP)
+        logs = [tmp_path / f"cluster/{name}.log" for name in ("config", "gateway", "worker-1")]
+        told = "SIGHUP: SIE_LOG_LEVEL=DEBUG"
+        # A worker's sidecar writes to its log.
+        until(lambda: [each.read_text().count(told) for each in logs] == [1, 1, 2], "the new level")
+        assert len(running(started)) == 5
         server.process.kill()
         server.process.wait()
         _, alive = psutil.wait_procs(started, timeout=BOUND_S)

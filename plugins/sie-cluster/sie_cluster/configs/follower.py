@@ -17,7 +17,6 @@ from sie_cluster.configs.delta import RefusedDelta, read_delta
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.configs.polling import Poll
 from sie_cluster.configs.state import State
-from sie_cluster.programs.log_throttle import LogThrottle
 from sie_cluster.queue.subjects import ALL_MODELS
 from sie_cluster.settings import ClusterSettings
 from sie_core.catalog.building import filter_of
@@ -34,8 +33,6 @@ _WITHOUT_LOOK = frozenset({"too_large", "unreadable", "untrusted"})
 """Refusals of what anybody may have sent: nobody is asked for it."""
 _USUAL = frozenset({"old_epoch", "gap"})
 """What becomes of deltas that overtake an export, or come while one is missing: metrics count them, no log tells."""
-TOLD_S = 10.0
-"""Between two lines of the log about refusals for the same reason."""
 
 
 class Follower:
@@ -62,7 +59,6 @@ class Follower:
         """What is in force, and what there is to say of it."""
         self._poll = Poll(settings, plugins, metrics, self.state, self._client)
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
-        self._seldom = LogThrottle(TOLD_S)
 
     @property
     def url(self) -> str:
@@ -124,9 +120,7 @@ class Follower:
 
     def _refuse(self, refused: RefusedDelta) -> None:
         self._metrics.deltas.labels(refused.reason).inc()
-        # What anybody sends must not fill the log.
-        if refused.reason not in _USUAL and (untold := self._seldom.tell(refused.reason)) is not None:
-            more = f"; {untold} more since the last line like this" if untold else ""
-            log.warning("a delta is not applied (%s): %s%s", refused.reason, refused, more)
+        if refused.reason not in _USUAL:
+            log.warning("a delta is not applied (%s): %s", refused.reason, refused)
         if refused.reason not in _WITHOUT_LOOK:
             self._poll.ask(export=refused.reason != "old_epoch")

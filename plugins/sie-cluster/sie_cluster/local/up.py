@@ -21,6 +21,7 @@ from sie_cluster.local.bundles import local_bundles
 from sie_cluster.local.logs import rotate_logs
 from sie_cluster.local.programs import CONFIG_HOST, Programs, describe_programs
 from sie_cluster.local.table import Table, heard_workers
+from sie_cluster.programs.processes import pass_on_hangups
 from sie_cluster.programs.within import within
 from sie_cluster.settings import ClusterSettings
 from sie_core.auth import client_token
@@ -135,6 +136,8 @@ async def _run(
                 program.signal(signal.SIGKILL)
         asked.set()
 
+    if settings.log_settings is not None:
+        pass_on_hangups([program for program in programs.all if program not in programs.brokers])
     for number in draining_signals():
         loop.add_signal_handler(number, signalled, number)
     running = [asyncio.create_task(program.run()) for program in programs.all]

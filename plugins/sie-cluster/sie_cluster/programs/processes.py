@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import IO
 
 from sie_cluster.programs.within import within
@@ -128,6 +129,19 @@ class Program:
                 process.send_signal(number)
 
 
+def pass_on_hangups(programs: Sequence[Program]) -> None:
+    """Send programs the SIGHUP at which this process reads its log settings again; they read the same file."""
+    own = signal.getsignal(signal.SIGHUP)
+    assert callable(own)
+
+    def both(number: int, frame: FrameType | None) -> None:
+        own(number, frame)
+        for program in programs:
+            program.signal(signal.SIGHUP)
+
+    signal.signal(signal.SIGHUP, both)
+
+
 def _die_with(parent: int, death_signal: signal.Signals) -> Callable[[], None] | None:
     """Make what a child does before it begins: have the system send it a signal when its parent ends."""
     if sys.platform != "linux":
@@ -135,8 +149,8 @@ def _die_with(parent: int, death_signal: signal.Signals) -> Callable[[], None] |
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def die_with() -> None:
-        if death_signal is signal.SIGHUP:
-            signal.signal(death_signal, signal.SIG_DFL)  # nohup has it ignored
+        if death_signal is signal.SIGQUIT:
+            signal.signal(death_signal, signal.SIG_DFL)  # a shell has it ignored for what runs in the background
         prctl(_SET_PDEATHSIG, death_signal)
         if os.getppid() != parent:  # it ended before the call
             os._exit(1)

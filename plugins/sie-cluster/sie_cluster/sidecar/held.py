@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sie_cluster.messages.work import WorkHead
 from sie_cluster.queue.payloads.offers import Offer
-from sie_core.contracts import Delivery, Pull
+from sie_core.contracts import Delivery, Pull, Trace
 
 REMEMBERED = 4096
 MOST_SHARED = 2
@@ -40,6 +40,10 @@ class Slice:
     """Whether its result is there, and waits for the broker at most."""
     since: float = field(default_factory=time.monotonic)
     """When it was delivered."""
+    trace: Trace | None = None
+    """Where it is recorded."""
+    how: str | None = None
+    """How it ended, as it is counted."""
 
     @property
     def alone(self) -> bool:

@@ -26,6 +26,7 @@ from sie_core.serving.draining import Drain
 from sie_core.serving.garbage import collect_seldom
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, listen
+from sie_core.tracing import make_tracer
 
 log = logging.getLogger("sie_core.sidecar")
 
@@ -59,14 +60,14 @@ async def _run(
     settings: ClusterSettings, plugins: PluginSet, make: Make, store: PayloadStore | None, listener: socket.socket
 ) -> None:
     transport = await open_transport(make, lambda state: log.info("the connection to the broker is %s", state))
-    metrics, auth = SidecarMetrics(), Auth.of(settings)
+    metrics, auth, tracer = SidecarMetrics(), Auth.of(settings), make_tracer(settings, "sie-sidecar")
     tell_of_process(metrics.registry)
     follower = None
     if settings.config_service_url is not None:
         counts = FollowerMetrics(metrics.registry)
         follower = Follower(settings, plugins, counts, lambda registry: sidecar.configs.follow(registry))
     on_lack = (lambda: None) if follower is None else follower.look_soon
-    sidecar = Sidecar(transport, settings, worker_name(settings), metrics, store, on_lack)
+    sidecar = Sidecar(transport, settings, worker_name(settings), metrics, store, on_lack, tracer)
     app = probes(lambda: None, lambda: _problem(sidecar, follower), metrics.registry, auth)
     server = HttpServer(app, refusal)
     Drain(sidecar, settings.drain_timeout_s, server.stop).install()
@@ -76,6 +77,8 @@ async def _run(
     finally:
         await sidecar.end()
         await transport.close()
+        if tracer is not None:
+            tracer.close()
         log.info("stopped")
 
 

@@ -25,7 +25,7 @@ from sie_cluster.sidecar.queue.placing import Placing
 from sie_cluster.sidecar.queue.pulling import Pulls
 from sie_cluster.sidecar.reporting import gpus, models_of
 from sie_cluster.sidecar.slices import Slices
-from sie_core.contracts import Delivery, Message, Pull, QueueTransport
+from sie_core.contracts import Delivery, Message, Pull, QueueTransport, Tracer
 
 NEWER_S = 1.0
 """Bounds from below the seconds until a message of a newer release is delivered again, perhaps to a newer worker."""
@@ -45,6 +45,7 @@ class Sidecar:
         metrics: Counts.
         store: Where payloads larger than a message go.
         on_lack: Called when work comes for a config that the adapter process does not have yet.
+        tracer: Records the traces that gateways began; None records none.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Sidecar:
         metrics: SidecarMetrics,
         store: PayloadStore | None = None,
         on_lack: Callable[[], None] = lambda: None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._transport, self._settings, self._worker, self._metrics = transport, settings, worker, metrics
         self._cancelled = Recent()
@@ -65,7 +67,7 @@ class Sidecar:
         self.assignments = Assignments(transport, settings, worker, lambda: self._moved())
         self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
         self._on_lack = on_lack
-        self.slices = Slices(transport, settings, metrics, self, store)
+        self.slices = Slices(transport, settings, metrics, self, store, tracer)
         self.workers = Workers(self._heard)
         """All that are heard of, this one too."""
         # An adapter process that stands still is noticed within the ack wait: after that its work is elsewhere.

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from sie_cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
 from sie_cluster.messages.frames import FrameError
@@ -26,7 +26,7 @@ from sie_cluster.sidecar.queue.credit import Credit
 from sie_cluster.sidecar.queue.large_slices import LargeSlices
 from sie_cluster.sidecar.queue.results import Results, failure, word
 from sie_core.concurrency.pacing import PACING
-from sie_core.contracts import Delivery, InferenceError, Pull, QueueError, QueueTransport
+from sie_core.contracts import Delivery, InferenceError, Pull, QueueError, QueueTransport, Tracer
 
 OFFERED_PART, FETCHED_PART = 1 / 2, 1 / 4
 """Parts of a sidecar's memory for results larger than a message that wait to be fetched, and for such slices."""
@@ -72,6 +72,7 @@ class Slices:
         metrics: Counts.
         host: Whose they are.
         store: Where payloads larger than a message go.
+        tracer: Records the traces that gateways began; None records none.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Slices:
         metrics: SidecarMetrics,
         host: Host,
         store: PayloadStore | None,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._settings, self._metrics, self._host = settings, metrics, host
         self._held = Held()
         self._idle = asyncio.Event()
@@ -107,6 +110,9 @@ class Slices:
             return
         self._idle.clear()
         held = self._held.add(head, delivery, pull)
+        if self._tracer is not None and head.trace is not None:
+            name, parent = f"sidecar {head.operation}", {"traceparent": head.trace}
+            held.trace = self._tracer.begin(name, held.since, parent, queued=True)[1]
         self.credit.take(pull, head.cost)
         self.load.take(head)
         if delivery.attempt >= self._settings.max_deliver:
@@ -139,6 +145,8 @@ class Slices:
         held = self._held.get(number)
         if held is None or not held.sent or held.answered or held.loading == waits:
             return
+        if held.trace is not None:
+            held.trace.event("waits for a load" if waits else "loaded", time.monotonic())
         self._give_credit(held)
         self.dispatch.waits_for_load(held, waits=waits)
 
@@ -197,13 +205,16 @@ class Slices:
         """Send a result; the message is acknowledged behind it."""
         self._metrics.ended(how)
         self._uncount(held)
-        held.answered = True
+        held.answered, held.how = True, how
+        if held.trace is not None:
+            held.trace.event("answered", time.monotonic())
         self._results.send(held, frame)
 
     def drop(self, held: Slice, how: str | None = None) -> None:
         """Acknowledge a slice, counted as ended somehow, and hold it no more."""
         if how is not None:
             self._metrics.ended(how)
+            held.how = how
         if self._held.remove(held):
             held.delivery.ack()
             self._let_go(held)
@@ -214,6 +225,7 @@ class Slices:
             if self._held.remove(held):
                 if not held.answered:
                     self._metrics.ended("handed_back")
+                    held.how = "handed_back"
                 held.delivery.nak(pause_s(held.delivery.attempt) if failed else 0.0)
                 self._let_go(held)
 
@@ -288,6 +300,8 @@ class Slices:
 
     def _send(self, held: Slice) -> None:
         self._host.link.send(held.number, held.frame)
+        if held.trace is not None:
+            held.trace.event("sent", time.monotonic())
         held.frame = b""  # it may be large, and its result larger still
         self._large.leave(held)
 
@@ -307,6 +321,11 @@ class Slices:
 
     def _let_go(self, held: Slice) -> None:
         """Hold nothing of a slice that was removed from those held."""
+        if held.trace is not None:
+            how, head = held.how or "dropped", held.head
+            facts: dict[str, Any] = {"slice": head.slice, "attempt": head.attempt, "delivery": held.delivery.attempt}
+            error = None if how == "answered" else how
+            held.trace.end(time.monotonic(), error, request_id=head.request_id, model=head.model, how=how, **facts)
         self._uncount(held)
         self.dispatch.remove(held)
         if (task := self._preparing.pop(held.number, None)) is not None:

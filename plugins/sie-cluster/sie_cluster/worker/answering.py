@@ -82,16 +82,17 @@ async def answer(
     if tracer is not None and head.trace is not None:
         fields.begin(tracer, f"slice {head.operation}", started, {"traceparent": head.trace}, queued=True)
     current_request.set(fields)
-    result = await _answered(backend, head, frame, places, worker, started)
+    result, error = await _answered(backend, head, frame, places, worker, started)
     if fields.trace is not None:
         facts: dict[str, Any] = {"items": head.items, "slice": head.slice, "attempt": head.attempt, "worker": worker}
-        fields.trace.end(time.monotonic(), request_id=head.request_id, model=head.model, **facts)
+        fields.trace.end(time.monotonic(), error, request_id=head.request_id, model=head.model, **facts)
     return result
 
 
 async def _answered(
     backend: WorkerBackend, head: WorkHead, frame: bytes, places: Places | None, worker: str | None, started: float
-) -> Pieces:
+) -> tuple[Pieces, str | None]:
+    """Return the result, and the code of its error."""
     try:
         reply, items = await _run(backend, head, frame, None if places is None else partial(places, head))
         result = _result(_head(head, reply, len(items), worker), items)
@@ -113,7 +114,7 @@ async def _answered(
         "%s of %d items, slice %d of %d, attempt %d", head.operation, head.items, head.slice, head.slices, head.attempt,
         extra={"latency_ms": round(1000 * (time.monotonic() - started), 2)},
     )  # fmt: skip
-    return result
+    return result, None
 
 
 def _result(head: ResultHead, items: Sequence[bytes]) -> Pieces:
@@ -185,13 +186,13 @@ def _head(head: WorkHead, reply: InferenceReply | None, items: int, worker: str 
     )
 
 
-def _failure(head: WorkHead, error: InferenceError) -> Pieces:
+def _failure(head: WorkHead, error: InferenceError) -> tuple[Pieces, str]:
     told = error_to_map(error)
     if len(pack(told)) > MOST_ERROR_BYTES:
         # A plugin may have put a whole text into it.
         log.error("the error of the slice %s is cut: %s", head.id, error)
         told = {"code": error.code, "message": error.message[:MOST_MESSAGE]}
-    return result_pieces(ResultHead(head.request_id, head.slice, head.attempt, 0, error=told))
+    return result_pieces(ResultHead(head.request_id, head.slice, head.attempt, 0, error=told)), error.code
 
 
 def _trace_id(head: WorkHead) -> str | None:

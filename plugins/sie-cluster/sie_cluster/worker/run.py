@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 
 from sie_cluster.ipc.listening import listen_on
-from sie_cluster.programs.processes import Program, sie
+from sie_cluster.programs.processes import Program, pass_on_hangups, sie
 from sie_cluster.settings import ClusterSettings
 from sie_core.plugins import PluginSet
 from sie_core.serving.garbage import collect_seldom
@@ -61,6 +61,8 @@ async def _work(
     running = None if sidecar is None else asyncio.create_task(sidecar.run())
     try:
         if sidecar is not None:
+            if settings.log_settings is not None:
+                pass_on_hangups([sidecar])
             await sidecar.tried.wait()
 
         from sie_cluster.worker.serving import answer_slices
@@ -84,5 +86,5 @@ def _sidecar(settings: ClusterSettings) -> Program:
         "SIE_LOG_JSON": str(settings.log_json),
     }
     # Where this process dies, its sidecar tells gateways so, and ends. The system sends the signal once for each thread
-    # that ends; of those that drain, a second SIGHUP alone does not end a program at once.
-    return Program("sidecar", sie("sidecar"), variables, death_signal=signal.SIGHUP)
+    # that ends; a second SIGQUIT does not end a program at once, as a second SIGTERM does.
+    return Program("sidecar", sie("sidecar"), variables, death_signal=signal.SIGQUIT)

@@ -15,6 +15,7 @@ from sie_cluster.messages.frames import Pieces
 from sie_cluster.messages.work import ResultHead, WorkHead, work_key, work_pieces
 from sie_cluster.queue.payloads.offers import Offer
 from sie_core.contracts import InferenceError, QueueError
+from sie_core.logs import current_request
 
 MOST_QUEUED = 16
 """Slices of one request in the queue at a time: a request of thousands of items delays nobody by more."""
@@ -82,6 +83,8 @@ class Flight:
         self.packed, self.reply, to = packed, reply, packed.to
         self.until = time.monotonic() + left_s
         self._publisher = publisher
+        fields = current_request.get()
+        self._traced = None if fields is None else fields.trace
         self._error: InferenceError | None = None
         self._wake: asyncio.Future[None] | None = None
         self._to_send: list[Part] = []
@@ -201,6 +204,8 @@ class Flight:
             return
         part.head = part.head._replace(attempt=part.head.attempt + 1, alone=part.head.alone or alone)
         part.sequence = part.missed_at = None
+        if self._traced is not None:
+            self._traced.event("slice again", time.monotonic(), slice=part.head.slice, attempt=part.head.attempt)
         self._to_send.append(part)
         self._awaken()
 
