@@ -260,6 +260,9 @@ def metric_families() -> dict[str, list[Any]]:
     from prometheus_client import CollectorRegistry
     from sie_cluster.config_service.metrics import ConfigMetrics
     from sie_cluster.configs.metrics import FollowerMetrics
+    from sie_cluster.gateway.capacity.admission import Admission
+    from sie_cluster.gateway.capacity.numbers import CapacityNumbers
+    from sie_cluster.gateway.capacity.provisioning import Provisioning
     from sie_cluster.gateway.metrics import GatewayMetrics
     from sie_cluster.sidecar.metrics import SidecarMetrics
 
@@ -269,10 +272,14 @@ def metric_families() -> dict[str, list[Any]]:
     http, followed = CollectorRegistry(), CollectorRegistry()
     HttpMetrics(http)
     FollowerMetrics(followed)
+    numbers = CapacityNumbers(Provisioning(float), Admission(1), list, lambda: (("any",), ("default",)))
     return {
         "server, gateway, config service": _families(http),
         "server, adapter process": _families(EngineMetrics(detailed=True).registry),
-        "gateway": _families(GatewayMetrics().registry),
+        "gateway": [
+            *_families(GatewayMetrics().registry),
+            *((family, tuple(family.samples[0].labels)) for family in numbers.collect()),
+        ],
         "gateway, sidecar": _families(followed),
         "sidecar": _families(SidecarMetrics().registry),
         "config service": _families(ConfigMetrics().registry),

@@ -140,6 +140,8 @@ class WeightChain:
         self.cache = cache
         self.others = others
         self._report = report or _log
+        self.found: Callable[[str], object] = lambda tier: None
+        """Called with the name of the tier that had what was fetched, from any thread."""
         self._fills: list[threading.Thread] = []
         self._hung: dict[str, _Call] = {}
         """The peeks that did not end, by the names of their tiers."""
@@ -210,6 +212,7 @@ class WeightChain:
                 return None
             seconds = time.monotonic() - started
             log.debug("weights of %s: tier %s, %.1f s, %s", request.repo_id, tier.name, seconds, folder)
+            self.found(tier.name)
             self._fill(self.tiers[:place], request, folder)
             return folder
 
@@ -228,6 +231,7 @@ class WeightChain:
             folder = self._fetch(tier, replace(request, pickles=()))
             if folder is not None:
                 log.info("weights of %s: tier %s, without %s", request.repo_id, tier.name, ", ".join(request.pickles))
+                self.found(tier.name)
                 return folder
         raise _nobody(request, list(said.items()))
 
@@ -289,7 +293,9 @@ class WeightChain:
     def peeking(self) -> WeightChain:
         """Return a chain of only those tiers that answer at once, for regular looks at every model."""
         peeking = [tier for tier in self.tiers if isinstance(tier, PeekingTier) and tier.peeks]
-        return WeightChain(peeking, report=self._report, others=self.others)
+        chain = WeightChain(peeking, report=self._report, others=self.others)
+        chain.found = self.found
+        return chain
 
     def find(self, request: WeightRequest) -> tuple[str, Path] | None:
         """Return the tier and the folder that hold the weights on this machine already; never downloads."""

@@ -69,6 +69,7 @@ def build_engine(
     catalog = build_catalog(settings, plugins) if catalog is None else catalog
     chain = build_chain(settings, plugins) if weights is None else weights
     metrics = EngineMetrics(detailed=settings.instrumentation)
+    chain.found = lambda tier: metrics.tier_hits.labels(tier).inc()
     pressure = settings.memory_pressure_threshold_percent / 100
     served = Served(catalog, HubModels(settings, plugins, device, clock) if hub else None)
     pipeline = Pipeline(device, settings, plugins, timeouts, clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -13,6 +13,8 @@ from sie_core.contracts import Batch, DeviceMemory, InferenceError, InferenceRep
 # Upper bounds of the buckets of histograms: of seconds, and of the cost units of a batch.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _COSTS = (1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+# The same of what takes seconds to minutes: loads, and waiting for them.
+_LONG_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 # The same of measured over predicted seconds, and of the units or requests of a batch.
 _RATIOS = (0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 2, 4)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -43,13 +45,16 @@ class EngineMetrics:
             "sie_request_stage_seconds", "Seconds a request spent in each stage.", ["model", "stage"], buckets=_SECONDS
         )
         self.items = counter("sie_items", "Items answered.", model)
-        self.tokens = counter("sie_input_tokens", "Tokens of answered requests.", model)
+        self.tokens = counter("sie_input_tokens", "Tokens of answered requests.", ["model", "operation"])
         self.truncated = counter("sie_truncated_items", "Items cut to the model's length.", model)
         self.non_finite = counter("sie_non_finite_outputs", "Items refused for NaN or infinity.", model)
         self.dropped = counter(
             "sie_dropped_units",
             "Queued units that never ran; `reason` is cancelled, expired or failed.",
             ["model", "reason"],
+        )
+        self.wasted = counter(
+            "sie_wasted_cost", "Cost units that ran for requests that ended meanwhile, mostly cancelled ones.", model
         )
         self.batches = counter("sie_batches", "Batches run.", model)
         self.batch_failures = counter(
@@ -71,6 +76,20 @@ class EngineMetrics:
         )
         self.load_seconds = gauge(
             "sie_model_load_stage_seconds", "Seconds each stage of the last load took.", ["model", "stage"]
+        )
+        self.cold_start = histogram(
+            "sie_model_cold_start_seconds",
+            "Seconds that an answered request had waited for its model to be loaded.",
+            model,
+            buckets=_LONG_SECONDS,
+        )
+        self.first_batch = gauge(
+            "sie_model_first_batch_seconds",
+            "Seconds from the arrival of the first request after the last load to the end of its batch.",
+            model,
+        )
+        self.tier_hits = counter(
+            "sie_weight_tier_hits", "Repositories whose weights a load found, by the tier that had them.", ["tier"]
         )
         self.unloads = counter("sie_model_unloads", "Unloads of a model.", model)
         self.model_memory = gauge(
@@ -123,10 +142,13 @@ class ModelMetrics:
 
     def __init__(self, engine: EngineMetrics, model: str) -> None:
         self.items = engine.items.labels(model)
-        self.tokens = engine.tokens.labels(model)
+        self._tokens = cache(partial(engine.tokens.labels, model))
         self.truncated = engine.truncated.labels(model)
         self.non_finite = engine.non_finite.labels(model)
         self._dropped = {reason: engine.dropped.labels(model, reason) for reason in ("cancelled", "expired", "failed")}
+        self.first_batch: Gauge | None = engine.first_batch.labels(model)
+        """None once a batch has run since the load."""
+        self.wasted = engine.wasted.labels(model)
         self.out_of_memory = engine.batch_failures.labels(model, "out_of_memory")
         self.failed_batches = engine.batch_failures.labels(model, "error")
         self._batches = engine.batches.labels(model)
@@ -155,10 +177,10 @@ class ModelMetrics:
         expired = error is not None and error.code == "DEADLINE_EXCEEDED"
         self._dropped["cancelled" if error is None else "expired" if expired else "failed"].inc(units)
 
-    def answered(self, reply: InferenceReply) -> None:
+    def answered(self, operation: str, reply: InferenceReply) -> None:
         """Count a request that was answered."""
         self.items.inc(len(reply.items))
-        self.tokens.inc(reply.usage.input_tokens)
+        self._tokens(operation).inc(reply.usage.input_tokens)
         self.truncated.inc(reply.truncated)
         for stage, seconds in reply.timing.stages_s.items():
             self._stages[stage].observe(seconds)

@@ -56,8 +56,13 @@ class Shelf:
 
 def test_the_first_tier_that_has_it_answers_and_no_later_one_is_asked(tmp_path: Path) -> None:
     near, far = Shelf("near", tmp_path), Shelf("far", tmp_path / "far")
-    assert WeightChain([Shelf("empty"), near, far]).fetch(REQUEST) == tmp_path
+    chain, found = WeightChain([Shelf("empty"), near, far]), []
+    chain.found = found.append
+    assert chain.find(REQUEST) == ("near", tmp_path)
+    assert found == [], "a look is no hit"
+    assert chain.fetch(REQUEST) == tmp_path
     assert far.asked == []
+    assert found == ["near"]
 
 
 def test_a_tier_that_fails_does_not_keep_the_next_from_serving(tmp_path: Path) -> None:

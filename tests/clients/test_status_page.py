@@ -35,6 +35,11 @@ TRIED = """(async () => {
   return form.querySelector("output").innerHTML;
 })()"""
 
+SERIOUS = """axe.run({rules: {"color-contrast": {enabled: CONTRAST}}}).then(found => JSON.stringify(
+  found.passes.length < 10 ? ["axe looked at little"] :
+  found.violations.filter(each => ["serious", "critical"].includes(each.impact))
+    .map(each => [each.id, each.help, each.nodes.slice(0, 3).map(node => node.html)])))"""
+
 pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
 
 
@@ -140,3 +145,23 @@ def test_each_operation_can_be_tried_behind_a_token(tab: Tab, tmp_path: Path) ->
             (tmp_path / f"{scheme}.png").write_bytes(tab.picture())
         tab.use("light", width=360)
         assert tab.run("document.documentElement.scrollWidth <= 360"), "it fits a phone"
+
+
+def test_axe_finds_nothing_serious_with_any_number_of_models_and_the_page_is_small(tab: Tab, tmp_path: Path) -> None:
+    package = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
+    axe = (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    backend = Told()
+    with page_of(backend) as port:
+        for count in (0, 3, 300):
+            backend.listed = [loaded(f"org/m{number}", available=True) for number in range(count)]
+            tab.open(f"http://127.0.0.1:{port}/")
+            until(tab, f"({ROWS}).length", count)
+            tab.run(f"{axe};0")
+            for scheme in ("light", "dark") if count < 300 else ("light",):
+                tab.use(scheme)
+                (tmp_path / f"{count}-{scheme}.png").write_bytes(tab.picture())
+                contrast = "true" if count < 300 else "false"  # it is that of three, and takes long
+                assert json.loads(tab.run(SERIOUS.replace("CONTRAST", contrast))) == []
+        tab.use("light")
+        size = "performance.getEntries().reduce((sum, each) => sum + (each.decodedBodySize ?? 0), 0)"
+        assert 0 < tab.run(size) <= 60 * 1024

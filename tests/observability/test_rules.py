@@ -40,7 +40,9 @@ def queries(dashboard: dict[str, Any]) -> list[str]:
 
 
 def test_there_are_dashboards_and_alerts() -> None:
-    assert {file.stem for file in DASHBOARDS} == {"overview", "model", "capacity", "cluster"}
+    assert {file.stem for file in DASHBOARDS} == {
+        "overview", "model", "capacity", "cluster", "autoscaling",
+    }  # fmt: skip
     assert len(ALERTS) > 10
 
 

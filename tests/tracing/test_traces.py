@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -73,6 +74,14 @@ def test_a_request_has_each_stage_once_and_their_times_are_those_of_the_reply(
         assert reply.headers["x-trace-id"] == trace
         assert root.service == "sie-server"
         assert "text " not in str([span.facts for span in spans])
+
+
+def test_a_scraper_of_openmetrics_is_told_of_recorded_traces_as_exemplars(receiver: Receiver, server: Server) -> None:
+    replies = asyncio.run(asked(server.url, 4, first=2000))
+    for accept, wanted in (("application/openmetrics-text; version=1.0.0", True), ("text/plain", False)):
+        told = httpx.get(f"{server.url}/metrics", headers={"Accept": accept}, timeout=60).text
+        found = set(re.findall(r'^sie_http_request_seconds_bucket.* # {trace_id="(\w+)"}', told, re.MULTILINE))
+        assert bool(found & replies.keys()) == wanted
 
 
 def test_a_batch_is_a_span_of_its_own_with_links_to_its_requests_and_back(receiver: Receiver, server: Server) -> None:
@@ -178,6 +187,8 @@ def test_what_is_not_sampled_is_not_sent_and_has_an_id_all_the_same(start_server
     environment = {"SIE_PLUGINS": "fake", "OTEL_TRACES_SAMPLER": "always_off", **receiver.environment}
     server = start_server(environment, ["--preload", MODEL])
     reply = httpx.post(f"{server.url}/v1/encode/{MODEL}", json={"items": [{"text": "a"}]})
+    openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    assert "trace_id" not in httpx.get(f"{server.url}/metrics", headers=openmetrics).text
     server.signal()
     assert server.wait() == 0
     trace = reply.headers["x-trace-id"]

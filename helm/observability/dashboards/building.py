@@ -14,6 +14,7 @@ SOURCE = {"type": "prometheus", "uid": "${source}"}
 OF = 'job=~"$job", instance=~"$instance"'
 """What every query asks for."""
 MODEL = f'{OF}, model=~"$model"'
+LANE = f'{OF}, machine_profile=~"$machine_profile", bundle=~"$bundle"'
 RATE = "[$__rate_interval]"
 
 
@@ -82,7 +83,11 @@ def dashboard(uid: str, title: str, rows: Sequence[Sequence[Panel]], variables: 
     }
 
 
-_OF = {"model": "sie_requests_total"}
+_OF = {
+    "model": "sie_requests_total",
+    "machine_profile": "sie_gateway_pending_demand",
+    "bundle": "sie_gateway_pending_demand",
+}
 _SOURCE = {"name": "source", "label": "Source", "type": "datasource", "query": "prometheus"}
 
 
@@ -90,7 +95,7 @@ def _variable(name: str, metric: str, selector: str) -> dict[str, Any]:
     query = f"label_values({metric}{selector}, {name})"
     return {
         "name": name,
-        "label": name.capitalize(),
+        "label": name.replace("_", " ").capitalize(),
         "type": "query",
         "datasource": SOURCE,
         "query": {"query": query, "refId": name},

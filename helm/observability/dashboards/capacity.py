@@ -38,6 +38,18 @@ DASHBOARD = dashboard(
                 ],
             ),
             Panel(
+                "Cost that was wasted",
+                "percentunit",
+                [
+                    (
+                        f"sum by (instance) (rate(sie_wasted_cost_total{{{OF}}}{RATE})) / "
+                        f"sum by (instance) (rate(sie_batch_cost_sum{{{OF}}}{RATE}))",
+                        "{{instance}}",
+                    ),
+                ],
+                "The share that ran for requests that ended meanwhile, mostly cancelled ones.",
+            ),
+            Panel(
                 "Measured over predicted seconds",
                 "short",
                 quantiles("sie_batch_prediction_ratio", MODEL),
@@ -54,6 +66,11 @@ DASHBOARD = dashboard(
                 "Fetches that stalled",
                 "short",
                 [(f"sum by (instance) (sie_model_fetches_stalled{{{OF}}})", "{{instance}}")],
+            ),
+            Panel(
+                "Weights found, by tier",
+                "short",
+                [(f"sum by (tier) (increase(sie_weight_tier_hits_total{{{OF}}}{RATE}))", "{{tier}}")],
             ),
             Panel("Models that fail", "short", [(f"sum by (instance) (sie_models_failing{{{OF}}})", "{{instance}}")]),
         ],

@@ -20,7 +20,14 @@ DASHBOARD = dashboard(
                 ],
             ),
             Panel(
-                "Tokens", "short", [(f"sum by (model) (rate(sie_input_tokens_total{{{MODEL}}}{RATE}))", "{{model}}")]
+                "Tokens",
+                "short",
+                [
+                    (
+                        f"sum by (model, operation) (rate(sie_input_tokens_total{{{MODEL}}}{RATE}))",
+                        "{{model}} {{operation}}",
+                    )
+                ],
             ),
             Panel("Items", "short", [(f"sum by (model) (rate(sie_items_total{{{MODEL}}}{RATE}))", "{{model}}")]),
         ],
@@ -61,6 +68,12 @@ DASHBOARD = dashboard(
                 "Stages of the last load",
                 "s",
                 [(f"max by (model, stage) (sie_model_load_stage_seconds{{{MODEL}}})", "{{model}} {{stage}}")],
+            ),
+            Panel("Wait for a load", "s", quantiles("sie_model_cold_start_seconds", MODEL)),
+            Panel(
+                "First request after a load",
+                "s",
+                [(f"max by (model) (sie_model_first_batch_seconds{{{MODEL}}})", "{{model}}")],
             ),
             Panel("Memory", "bytes", [(f"max by (model) (sie_model_memory_bytes{{{MODEL}}})", "{{model}}")]),
         ],

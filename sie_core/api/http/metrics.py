@@ -65,11 +65,16 @@ class HttpMetrics:
         self._bytes = Histogram("sie_http_response_bytes", "Bodies sent.", ("route",), buckets=BYTES, registry=registry)
         self._series = lru_cache(maxsize=1024)(self._find_series)
 
-    def record(self, route: str, method: str, status: int, seconds: float, size: int) -> None:
-        """Count one request; `route` is its template, so that clients cannot create series by their paths."""
+    def record(
+        self, route: str, method: str, status: int, seconds: float, size: int, recorded_as: str | None = None
+    ) -> None:
+        """Count one request; `route` is its template, so that clients cannot create series by their paths.
+
+        `recorded_as` is the id of its trace, where one is recorded: scrapers that read OpenMetrics are told of it.
+        """
         requests, durations, sizes = self._series(route, method, status)
         requests.inc()
-        durations.observe(seconds)
+        durations.observe(seconds, None if recorded_as is None else {"trace_id": recorded_as})
         sizes.observe(size)
 
     def failed(self, code: str, request_id: str) -> None:

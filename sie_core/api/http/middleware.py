@@ -231,7 +231,8 @@ class RequestMiddleware:
     ) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         route = getattr(scope.get("route"), "path", "unmatched")
-        self._metrics.record(route, method, status, seconds, size)
+        recorded_as = None if fields.trace is None else fields.trace_id
+        self._metrics.record(route, method, status, seconds, size, recorded_as)
         if fields.model is None:
             fields.model = scope.get("path_params", {}).get("model")
         level = logging.INFO if admitted or status >= 500 else logging.DEBUG

@@ -15,7 +15,7 @@ from sie_core.api.http.errors import error_response
 from sie_core.auth import Auth, credentials
 from sie_core.contracts import InferenceError
 
-MOST_WATCHERS: Final = 64
+MOST_WATCHERS: Final = 256
 """Clients that may watch one feed at once."""
 TRY_AGAIN_LATER: Final = 1013
 """The close code of RFC 6455's registry."""

@@ -16,7 +16,7 @@ from sie_core.engine.requests.inflight import Flight, FlightUnit
 
 # A batch that takes longer than this many times its prediction counts as hung.
 STALL_FACTOR = 10.0
-_SETTLED: Callable[[FlightUnit], bool] = attrgetter("request.settled")
+SETTLED: Callable[[FlightUnit], bool] = attrgetter("request.settled")
 _TRACE: Callable[[FlightUnit], object] = attrgetter("request.trace")
 
 
@@ -47,9 +47,17 @@ class Run:
         """List the distinct requests with units in the batch."""
         return list(dict.fromkeys(unit.request for unit in self.units))
 
+    def arrived(self) -> float:
+        """Return when the first of its requests arrived."""
+        return min(flight.arrived for flight in self.flights())
+
+    def wasted_cost(self) -> int:
+        """Return the cost units of requests that are settled: nobody waits for their outputs."""
+        return sum(unit.unit.cost for unit in filter(SETTLED, self.units))
+
     def leave_out_settled(self) -> bool:
         """Leave out the units of settled requests, and count them; return whether any is left."""
-        alive = tuple(filterfalse(_SETTLED, self.units))
+        alive = tuple(filterfalse(SETTLED, self.units))
         if len(alive) < len(self.units):
             for unit in set(self.units).difference(alive):
                 self.model.metrics.dropped(unit.request.error, 1)

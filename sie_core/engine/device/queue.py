@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from sie_core.batching.checked import BrokenScheduler, CheckedScheduler
-from sie_core.engine.device.batch_run import Run, trace_batch
+from sie_core.engine.device.batch_run import SETTLED, Run, trace_batch
 from sie_core.engine.device.health import DeviceHealth
 from sie_core.engine.device.on_device import OnDevice
 from sie_core.engine.models.loaded import LoadedModel
@@ -209,7 +209,13 @@ class DeviceQueue:
                 return
             seconds = run.ended - run.started
             self._ran(run, seconds, now)
-        run.model.metrics.ran(run.batch, waited, seconds)
+        metrics = run.model.metrics
+        metrics.ran(run.batch, waited, seconds)
+        if any(map(SETTLED, run.units)):
+            metrics.wasted.inc(run.wasted_cost())
+        if metrics.first_batch is not None:
+            metrics.first_batch.set(run.ended - run.arrived())
+            metrics.first_batch = None
         trace_batch(run, now)
 
     def done(self, run: Run) -> None:

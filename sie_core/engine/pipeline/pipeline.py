@@ -170,7 +170,7 @@ class Pipeline:
             raise
         flight.close()
         trace_request(flight, reply, self._clock())
-        model.metrics.answered(reply)
+        model.metrics.answered(request.operation, reply)
         return reply
 
     async def ask_tokenizer(self, request: TokenizeRequest | DecodeRequest, model: LoadedModel) -> Any:

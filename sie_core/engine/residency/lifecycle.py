@@ -88,12 +88,14 @@ class Lifecycle:
                 record.came_back()
             return loaded, loaded.leases.acquire()
         self._begin(record, waited=False)
-        until = self.clock() + self._wait_s(record, wait)
+        asked = self.clock()
+        until = asked + self._wait_s(record, wait)
         with wait.place() as may_wait:
             while may_wait and (left_s := until - self.clock()) > 0:
                 await record.at_rest(left_s)
                 record = self._current(record)
                 if (loaded := record.ready()) is not None:
+                    self.metrics.cold_start.labels(loaded.id).observe(self.clock() - asked)
                     return loaded, loaded.leases.acquire()
                 self._begin(record, waited=True)
         raise self._not_ready(record)
