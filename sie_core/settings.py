@@ -200,7 +200,7 @@ class Settings(BaseSettings):
     )
     frontends: int = _advanced(
         0,
-        "This many processes take HTTP for `sie serve`: they read requests and write replies, while one more process "
+        "This many processes read requests and write replies for a standalone server, while one more process "
         "runs the models. 0 has one process do all. They come with sie-cluster.",
         ge=0,
         le=64,
