@@ -203,6 +203,13 @@ class Settings(BaseSettings):
         "the load balancer before it wait (Go's client 90, most balancers 60, Google's 600).",
         ge=1,
     )
+    frontends: int = _advanced(
+        0,
+        "This many processes read requests and write replies for a standalone server, while one more process "
+        "runs the models. 0 has one process do all. They come with sie-cluster.",
+        ge=0,
+        le=64,
+    )
     model_wait_s: float = _advanced(
         30.0,
         "OpenAI-, Cohere- and TEI-shaped routes wait this many seconds for a model to load before they answer 503.",

@@ -187,6 +187,14 @@ def fake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="session")
+def front_ends_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of two front ends and a process with the models of sie-fake loaded."""
+    args = ["--frontends", "2", "--preload", ",".join(FAKES)]
+    with run_server(tmp_path_factory.mktemp("front-ends"), args=args) as server:
+        yield server
+
+
 @contextmanager
 def run_cluster(folder: Path, *args: str, env: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Run `sie cluster up` with its files in `folder / "cluster"`."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from sie_core.api.codings.replies import ANSWERS, LOOKUPS, CompressedReplies
 from sie_core.api.context import Api
@@ -42,6 +43,8 @@ def create_app(
     pool_tokens: Sequence[TokenSource] = (),
     routes: Sequence[Endpoint] = (),
     tracer: Tracer | None = None,
+    metrics: HttpMetrics | None = None,
+    lookups: ASGIApp | None = None,
 ) -> DirectApp:
     """Build the application.
 
@@ -58,6 +61,8 @@ def create_app(
         pool_tokens: The tokens of who may change pools where clients need tokens.
         routes: Further routes of this program.
         tracer: Records traces of inference requests; its owner closes it. None records none.
+        metrics: Counts requests; None makes those of `registry`.
+        lookups: Answers what asks for no inference, metrics included; None: this application does.
 
     Raises:
         SettingsError: Clients need tokens, and there are none.
@@ -66,13 +71,17 @@ def create_app(
     browsers = browsers or Browsers(settings.cors_origins)
     registry = registry or CollectorRegistry()
     auth, callers = Auth.of(settings, pool_tokens), Callers.of(settings)
-    api = Api(backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools)
-    endpoints, http_metrics = served(api, routes), HttpMetrics(api.registry, api.totals)
+    http_metrics = metrics or HttpMetrics(registry)
+    api = Api(
+        backend, settings, gate, registry, machine_profile, places_requests, browsers, auth, callers, pools,
+        totals=http_metrics.totals,
+    )  # fmt: skip
+    endpoints = served(api, routes)
     direct_routes, table = DirectRoutes(api, endpoints, BELOW), routes_of(api, endpoints)
     answers = CompressedReplies(direct_routes, api.body_threads, ANSWERS)
     direct = RequestMiddleware(answers, api, http_metrics, is_inference, tracer=tracer)
     socket = cluster_status.route_of(api, backend) if isinstance(backend, FleetBackend) else status.route_of(api)
-    app = DirectApp(direct_routes, direct, endpoints, [*table, socket])
+    app = DirectApp(direct_routes, direct, endpoints, [*table, socket], lookups)
     app.add_exception_handler(InferenceError, errors.on_inference_error)
     app.add_exception_handler(HTTPException, errors.http_error_handler(table))
     app.add_middleware(CompressedReplies, threads=api.body_threads, codings=LOOKUPS)

@@ -46,6 +46,7 @@ def describe(
         operations=served_operations(facts.operations) if facts else declared_operations(resolved),
         classes=facts.classes if facts else (),
         loras=tuple(config.loras),
+        accepts_token_ids=config.accept_token_ids,
         available=available,
     )
 

@@ -198,9 +198,9 @@ class Engine:
         self.sightings.refresh()
         return self._describe(self.catalog.resolve(model))
 
-    def accepts_token_ids(self, model: str) -> bool:
-        """Whether the model's config takes token ids in place of text."""
-        return self.catalog.resolve(model).config.accept_token_ids
+    async def describe(self, model: str) -> ModelInfo:
+        """Describe one model for a request that is being answered."""
+        return self.model(model)
 
     def plugins(self) -> list[Mapping[str, Any]]:
         """Describe every plugin, broken ones with their cause."""

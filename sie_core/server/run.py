@@ -8,20 +8,23 @@ import socket
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 
 from sie_core.api import SOCKETS, Browsers, Gate, allowed_hosts, create_app, error_response
+from sie_core.api.http.metrics import HttpMetrics
 from sie_core.api.ops.status import own_profile
 from sie_core.catalog import build_catalog, open_folder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.tasks import supervised
+from sie_core.contracts import Tracer
 from sie_core.engine import Engine, build_engine
 from sie_core.memory.heap import keep_trimmed
 from sie_core.plugins import PluginSet
 from sie_core.server.examples import announcement
 from sie_core.serving.announcement import Announcement
-from sie_core.serving.draining import Drain
+from sie_core.serving.draining import Drain, RequestGate
 from sie_core.serving.garbage import collect_seldom, keep_imported
 from sie_core.serving.http_server import HttpServer, run_loop
 from sie_core.serving.listening import address_of, url_of
@@ -35,8 +38,29 @@ MOST_LOOKED_AT = 200
 """Models among which to look for the mentioned ones: there may be thousands."""
 
 
+class FrontEnds(Protocol):
+    """Other processes that take the requests for inference, which the engine of this one answers."""
+
+    inner: socket.socket
+    """Where this process listens for them, in place of the clients' address."""
+
+    def join(
+        self, engine: Engine, gate: Gate, metrics: HttpMetrics, profile: str | None, tracer: Tracer | None
+    ) -> RequestGate:
+        """Take what this process answers by, and the machine's profile; return what a signal closes."""
+        ...
+
+    async def run(self) -> None:
+        """Keep the processes running until cancelled."""
+        ...
+
+
 def serve(
-    settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady = lambda told: None
+    settings: Settings,
+    plugins: PluginSet,
+    listener: socket.socket,
+    on_ready: OnReady = lambda told: None,
+    front_ends: FrontEnds | None = None,
 ) -> None:
     """Serve until a signal.
 
@@ -45,6 +69,7 @@ def serve(
         plugins: What is installed.
         listener: The listening socket, which the caller closes.
         on_ready: Called with the announcement once new requests are welcome, with every model to preload loaded.
+        front_ends: Take the clients' requests; None: this process does.
 
     Raises:
         PluginError: Something chosen by a setting is not installed.
@@ -54,7 +79,7 @@ def serve(
     require_temporary_folder()
     collect_seldom()
     keep_imported()
-    run_loop(_serve(settings, plugins, listener, on_ready))
+    run_loop(_serve(settings, plugins, listener, on_ready, front_ends))
 
 
 def require_temporary_folder() -> None:
@@ -68,12 +93,19 @@ def require_temporary_folder() -> None:
         ) from None
 
 
-async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket, on_ready: OnReady) -> None:
+async def _serve(
+    settings: Settings,
+    plugins: PluginSet,
+    listener: socket.socket,
+    on_ready: OnReady,
+    front_ends: FrontEnds | None,
+) -> None:
     folder = open_folder(settings, plugins)
     catalog = build_catalog(settings, plugins, folder=folder, hub=True)
     engine = build_engine(settings, plugins, catalog, gated=True, hub=True)
     gate = Gate.of(settings)
     registry, tracer = engine.metrics.registry, make_tracer(settings)
+    metrics = HttpMetrics(registry)
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
     browsers = Browsers(settings.cors_origins, allowed_hosts(settings, listener.getsockname()[0]))
@@ -86,11 +118,13 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         machine_profile=profile,
         browsers=browsers,
         tracer=tracer,
+        metrics=metrics,
     )
     server = HttpServer(
         app, partial(error_response, scope={"path": "/v1/"}), SOCKETS, keep_alive_s=settings.http_keep_alive_s
     )
-    Drain(gate, settings.drain_timeout_s, server.stop).install()
+    drained = gate if front_ends is None else front_ends.join(engine, gate, metrics, profile, tracer)
+    Drain(drained, settings.drain_timeout_s, server.stop).install()
     watch = CatalogWatch(
         folder,
         lambda before: build_catalog(settings, plugins, folder=folder, before=before, hub=True),
@@ -102,8 +136,11 @@ async def _serve(settings: Settings, plugins: PluginSet, listener: socket.socket
         asyncio.create_task(supervised("the models folder", watch.run)),
         asyncio.create_task(supervised("returning memory", keep_trimmed)),
     ]
+    if front_ends is not None:
+        beside.append(asyncio.create_task(supervised("front ends", front_ends.run)))
+    inner = listener if front_ends is None else front_ends.inner
     try:
-        await server.serve_on(listener, partial(_start, engine, settings, listener, on_ready))
+        await server.serve_on(inner, partial(_start, engine, settings, listener, on_ready))
     finally:
         for task in beside:
             task.cancel()

@@ -44,6 +44,7 @@ class HttpServer(uvicorn.Server):
         refusal: Makes the answer to bytes that cannot be read as a request.
         sockets: The paths that speak WebSocket.
         keep_alive_s: How long an idle connection is kept.
+        open_socket: Makes the protocol of a WebSocket, as uvicorn's `ws`.
     """
 
     def __init__(
@@ -52,12 +53,13 @@ class HttpServer(uvicorn.Server):
         refusal: Callable[[InferenceError], Response],
         sockets: Collection[bytes] = (),
         keep_alive_s: int = KEEP_ALIVE_S,
+        open_socket: Callable[..., asyncio.Protocol] = _open_socket,
     ) -> None:
         connection = partial(Connection, refusal=refusal, sockets=sockets)
         config = uvicorn.Config(
             app,
             http=connection,  # type: ignore[arg-type]
-            ws=_open_socket if sockets else "none",  # type: ignore[arg-type]
+            ws=open_socket if sockets else "none",  # type: ignore[arg-type]
             ws_max_size=MAX_MESSAGE_BYTES,
             lifespan="off",
             access_log=False,

@@ -67,8 +67,10 @@ class TellTaleBackend:
             raise InferenceError("MODEL_NOT_FOUND", f"No model {model!r}; near: org/model.", param="model")
         return ModelInfo(model, ("text",), ("dense",), dims={"dense": DIMS}, state="loaded", matryoshka_dims=(2, 4))
 
-    def accepts_token_ids(self, model: str) -> bool:
-        return model == "org/ids"
+    async def describe(self, model: str) -> ModelInfo:
+        if model == "org/ids":
+            return ModelInfo(model, ("text",), ("dense",), dims={}, state="loaded", accepts_token_ids=True)
+        return self.model(model)
 
     def plugins(self) -> list[Mapping[str, Any]]:
         return [{"name": "fake", "state": "active", "registers": {"sie_model_families": ("fake",)}}]

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from tests.conftest import Server
+
 HOME = Path(__file__).parents[2] / ".envs"
 SCRIPTS = Path(__file__).parent / "scripts"
 LONGEST_RUN_S = 400
@@ -290,8 +292,8 @@ def _or_skip(name: str, *command: str) -> None:
         pytest.skip(f"the environment of {name} cannot be built ({' '.join(command[1:4])}): {last}")
 
 
-@pytest.fixture(scope="session", params=["fake_server", "cluster_server"])
+@pytest.fixture(scope="session", params=["fake_server", "cluster_server", "front_ends_server"])
 def served_fakes(request: pytest.FixtureRequest) -> str:
-    """The URL of the fakes: those of one server, then those of a cluster."""
-    url: str = request.getfixturevalue(request.param)
-    return url
+    """The URL of the fakes: of one server, of a cluster, and of a server with front ends."""
+    served: str | Server = request.getfixturevalue(request.param)
+    return served if isinstance(served, str) else served.url

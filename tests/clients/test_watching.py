@@ -37,10 +37,12 @@ def test_the_published_client_is_told_capacity_by_a_gateway_alone(published_sdk,
 
 
 @pytest.mark.parametrize(
-    ("of", "mode"), [("fake_server", "auto"), ("fake_server", "worker"), ("cluster_server", "auto")]
+    ("of", "mode"),
+    [("fake_server", "auto"), ("fake_server", "worker"), ("cluster_server", "auto"), ("front_ends_server", "auto")],
 )
 def test_both_shells_watch_and_leave_when_they_like(request, of, mode):
-    url, key = request.getfixturevalue(of), "timestamp"
+    served, key = request.getfixturevalue(of), "timestamp"
+    url = getattr(served, "url", served)
     with SIEClient(url) as client:
         watching = client.watch(mode=mode)
         first, second = next(watching), next(watching)

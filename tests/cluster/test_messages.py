@@ -22,6 +22,7 @@ from sie_cluster.messages.requests import (
     read_request,
 )
 from sie_cluster.messages.work import (
+    MOST_WHOLE,
     ResultHead,
     WorkHead,
     decode_result,
@@ -190,7 +191,7 @@ def broken() -> list[tuple[str, bytes]]:
         ("'slice': Input should be a valid integer", changed(slice="0")),
         ("'attempt': Input should be a valid integer", changed(attempt=True)),
         ("'items': Input should be greater", changed(items=0)),
-        ("'items': Input should be less", changed(items=33)),
+        ("'items': Input should be less", changed(items=MOST_WHOLE + 1)),
         ("contradict", changed(slice=7)),
         ("'first': Input should be greater", changed(first=-1)),
         ("operation", changed(operation="delete")),

@@ -81,14 +81,18 @@ class Gate:
         """Requests answered a second, of late."""
         return self._rate_now(self._clock())
 
-    def enter(self, client: Hashable = None) -> None:
+    def enter(self, client: Hashable = None, *, also_closed: bool = False) -> None:
         """Admit one request of a client; `leave` must follow.
+
+        Args:
+            client: Whose request it is.
+            also_closed: Whether it is admitted while draining too: another gate let it in.
 
         Raises:
             InferenceError: `QUEUE_UNAVAILABLE` while draining, `QUEUE_FULL` with too many requests in flight, with the
                 time to come back where it is known how fast places become free.
         """
-        if not self.is_open:
+        if not (self.is_open or also_closed):
             raise InferenceError("QUEUE_UNAVAILABLE", "The server is shutting down; retry on another one.")
         own = self._requests_of[client]
         if self._in_flight >= self._limit:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from sie_core.contracts import InferenceReply, Timing
+from sie_core.contracts import Timing
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 """Upper bounds of the buckets that count requests by their seconds."""
@@ -24,11 +25,11 @@ class Totals:
         self._seconds = Timing().stages_s
         self._errors: dict[str, dict[str, Any]] = {}
 
-    def answered(self, reply: InferenceReply) -> None:
-        """Count a request that was answered."""
+    def answered(self, items: int, stages_s: Mapping[str, float]) -> None:
+        """Count a request that was answered, with the seconds of its stages."""
         self._answered += 1
-        self._items += len(reply.items)
-        for stage, seconds in reply.timing.stages_s.items():
+        self._items += items
+        for stage, seconds in stages_s.items():
             self._seconds[stage] += seconds
 
     def failed(self, code: str, request_id: str) -> None:
@@ -51,7 +52,7 @@ class HttpMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry, totals: Totals | None = None) -> None:
-        self._totals = totals or Totals()
+        self.totals = totals or Totals()
         self._errors = Counter(
             "sie_http_errors", "Requests refused or failed; `code` is that of the error.", ["code"], registry=registry
         )
@@ -80,7 +81,7 @@ class HttpMetrics:
     def failed(self, code: str, request_id: str) -> None:
         """Count a request that is answered with an error of the table."""
         self._errors.labels(code).inc()
-        self._totals.failed(code, request_id)
+        self.totals.failed(code, request_id)
 
     def _find_series(self, route: str, method: str, status: int) -> tuple[Counter, Histogram, Histogram]:
         """Look up the series of these labels, once: that costs more than counting."""

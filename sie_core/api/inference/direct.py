@@ -78,21 +78,28 @@ class DirectApp(Starlette):
         direct: The application that answers them.
         endpoints: Every route, for the OpenAPI document.
         routes: Those that Starlette matches.
+        lookups: The application that answers the other requests; None: this one.
     """
 
     def __init__(
-        self, direct_routes: DirectRoutes, direct: ASGIApp, endpoints: Sequence[Endpoint], routes: Sequence[BaseRoute]
+        self,
+        direct_routes: DirectRoutes,
+        direct: ASGIApp,
+        endpoints: Sequence[Endpoint],
+        routes: Sequence[BaseRoute],
+        lookups: ASGIApp | None = None,
     ) -> None:
         super().__init__(routes=routes)
         self.router.redirect_slashes = False
         self._direct_routes = direct_routes
         self._direct = direct
+        self._lookups: ASGIApp = lookups or super().__call__
         self._endpoints = endpoints
         self._openapi: dict[str, Any] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        answer = self._direct if self._direct_routes.match(scope) else super().__call__
+        answer = self._direct if self._direct_routes.match(scope) else self._lookups
         await answer(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:

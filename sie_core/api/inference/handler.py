@@ -53,7 +53,7 @@ async def handle(route: Route, api: Api, request: Request) -> Response:
             raise
         raise error.about(named) from None
     if isinstance(reply, InferenceReply):
-        api.totals.answered(reply)
+        api.totals.answered(len(reply.items), reply.timing.stages_s)
     content = await api.body_threads.run(operation.size(reply), partial(operation.write, call, body, reply))
     headers = reply_headers(reply, call, ignored_fields(body)) if isinstance(reply, InferenceReply) else {}
     return response(content, headers, call.reply_type, api.body_threads)

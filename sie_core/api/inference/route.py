@@ -29,11 +29,11 @@ def infer(backend: InferenceBackend, body: Any, asked: InferenceRequest) -> Awai
 def infer_token_ids(refusal: str) -> Callable[[InferenceBackend, Any, InferenceRequest], Awaitable[InferenceReply]]:
     """Ask for inference, but refuse token ids with `refusal` where the model does not take them."""
 
-    def run(backend: InferenceBackend, body: Any, asked: InferenceRequest) -> Awaitable[InferenceReply]:
+    async def run(backend: InferenceBackend, body: Any, asked: InferenceRequest) -> InferenceReply:
         given = any(item.token_ids is not None for item in asked.items)
-        if given and not backend.accepts_token_ids(asked.model):
+        if given and not (await backend.describe(asked.model)).accepts_token_ids:
             raise InvalidInput(refusal, param="items")
-        return backend.infer(asked)
+        return await backend.infer(asked)
 
     return run
 

@@ -210,7 +210,7 @@ async def choose_by_body(api: Api, call: Call, data: RawBody) -> Operation[Any]:
             return _ranking(body)
         case "similarity":
             return SIMILARITY
-        case None if not _classifies(api, call.model(_named(body))):
+        case None if not await _classifies(api, call.model(_named(body))):
             return _EMBED_ANY
     return PREDICT
 
@@ -229,6 +229,6 @@ def _named(body: Any) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def _classifies(api: Api, model: str) -> bool:
-    operations = api.backend.model(check_model_id(model)).operations
+async def _classifies(api: Api, model: str) -> bool:
+    operations = (await api.backend.describe(check_model_id(model))).operations
     return "extract" in operations and "encode" not in operations

@@ -52,7 +52,7 @@ async def classify(backend: InferenceBackend, body: VllmClassifyBody, asked: Inf
         InvalidInput: The model has no classes of its own.
     """
     reply = await backend.infer(asked)
-    classes = backend.model(asked.model).classes
+    classes = (await backend.describe(asked.model)).classes
     if not classes:
         message = (
             f"{asked.model} has no classes of its own; call /v1/extract/{asked.model} with the labels to look for."

@@ -125,6 +125,8 @@ class ModelInfo:
     """The LoRA adapters that its config declares, then other loaded ones."""
     load_stages_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds each stage of the last load took."""
+    accepts_token_ids: bool = False
+    """Whether its config takes token ids in place of text."""
     available: bool = False
     """Whether a load needs no fetch: its weights are here, or it needs none."""
     bundles: tuple[str, ...] = ()
@@ -168,8 +170,8 @@ class InferenceBackend(Protocol):
         """
         ...
 
-    def accepts_token_ids(self, model: str) -> bool:
-        """Whether the model's config takes token ids in place of text."""
+    async def describe(self, model: str) -> ModelInfo:
+        """Describe one model for a request that is being answered; raises as `model`, or as `infer`."""
         ...
 
     def plugins(self) -> list[Mapping[str, Any]]:

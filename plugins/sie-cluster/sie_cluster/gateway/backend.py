@@ -173,9 +173,9 @@ class QueueBackend:
         """Describe one model."""
         return self._describe(self._router.registry.resolve(model).model, self._up())
 
-    def accepts_token_ids(self, model: str) -> bool:
-        """Whether the model's config takes token ids in place of text."""
-        return self._router.registry.resolve(model).model.config.accept_token_ids
+    async def describe(self, model: str) -> ModelInfo:
+        """Describe one model for a request that is being answered."""
+        return self.model(model)
 
     def plugins(self) -> list[Mapping[str, Any]]:
         """Describe the plugins of this process."""
@@ -223,6 +223,8 @@ class QueueBackend:
         info = self._workers.model(resolved.id)
         if info is None:
             info = describe(resolved, None, self._plugins.postprocessors, available=resolved.config.weightless)
+        # A worker of an older release does not tell it.
+        info = replace(info, accepts_token_ids=resolved.config.accept_token_ids)
         route = self._router.registry.routes.get(resolved.id)
         if self._follower is None or route is None:
             return info

@@ -61,6 +61,8 @@ class Kind(IntEnum):
     LOAD = 15
     """To the adapter process: load a model, or one of its LoRA adapters, before work for it comes; see
     `sie_cluster.messages.wishes`."""
+    TALLY = 16
+    """From a front end: what became of requests; see `sie_cluster.frontends.tally`."""
 
 
 IN_ORDER = (Kind.CANCEL, Kind.DRAIN, Kind.CONFIG)

@@ -48,6 +48,25 @@ def decode_status(frame: bytes) -> WorkerStatus:
     return WorkerStatus(bool(head.get("ready")), head.get("problem"), models)
 
 
+def pack_model(model: ModelInfo) -> bytes:
+    """Write the description of one model."""
+    return pack(_MODEL.dump_python(model, mode="json", exclude_defaults=True))
+
+
+def read_model(packed: bytes) -> ModelInfo:
+    """Read it.
+
+    Raises:
+        FrameError: It is none.
+    """
+    try:
+        return _MODEL.validate_python(unpack(packed))
+    except WireError as error:
+        raise FrameError(f"a model cannot be read: {error}") from None
+    except ValidationError as error:
+        raise wrong(error) from None
+
+
 _known: dict[str, tuple[ModelInfo, bytes]] = {}
 """What was last written of each model: little changes from one status to the next."""
 
@@ -55,5 +74,5 @@ _known: dict[str, tuple[ModelInfo, bytes]] = {}
 def _packed(model: ModelInfo) -> bytes:
     before = _known.get(model.id)
     if before is None or before[0] != model:
-        before = _known[model.id] = (model, pack(_MODEL.dump_python(model, mode="json", exclude_defaults=True)))
+        before = _known[model.id] = (model, pack_model(model))
     return before[1]

@@ -30,11 +30,15 @@ from sie_cluster.settings import ClusterSettings
 from sie_core.contracts import Operation, Timing, Usage
 
 MOST_ITEMS = 32
-"""Items of one slice."""
+"""Items of one slice that a gateway cuts."""
+MOST_WHOLE = 16_384
+"""Items of a request that a front end sends whole."""
+MOST_SIZES = 1024
+"""Items whose sizes a head holds; of more, which are small, the items are read."""
 MOST_COUNT = 1 << 53
 MOST_RESULT_BYTES = 1 << 29
 """Of one slice; a worker refuses to send a larger one."""
-WorkOperation = Operation | Literal["tokenize", "decode"]
+WorkOperation = Operation | Literal["tokenize", "decode", "describe"]
 Head = TypeVar("Head", "WorkHead", "ResultHead")
 T = TypeVar("T")
 
@@ -74,7 +78,7 @@ class WorkHead(NamedTuple):
     """Equal for slices that may share a batch: a hash of model, operation and what their items share."""
     first: Count
     """The index of its first item in the request."""
-    items: Annotated[int, Field(ge=1, le=MOST_ITEMS)]
+    items: Annotated[int, Field(ge=1, le=MOST_WHOLE)]
     cost: Count
     """Bytes of its items: cheap to know, and in proportion to the tokens of one model's texts."""
     reply: str
@@ -113,7 +117,7 @@ class ResultHead(NamedTuple):
     request_id: str
     slice: int
     attempt: int
-    items: Annotated[int, Field(ge=0, le=MOST_ITEMS)]
+    items: Annotated[int, Field(ge=0, le=MOST_WHOLE)]
     error: Mapping[str, Any] | None = None
     """From `error_to_map`; there are no items then."""
     timing: Numbers | None = None
@@ -194,7 +198,7 @@ def work_pieces(
     told = _plain(head)
     if left_s is not None:
         told["left_s"] = left_s
-    if size_of(items) >= LARGE_BYTES:
+    if len(items) <= MOST_SIZES and size_of(items) >= LARGE_BYTES:
         told["sizes"] = list(map(len, items))
     return encode_pieces(told, ((shared,), (query,), _array(items)))
 
@@ -212,7 +216,7 @@ def encode_result(head: ResultHead, items: Sequence[bytes] = ()) -> bytes:
 def result_pieces(head: ResultHead, items: Sequence[bytes] = ()) -> Pieces:
     """Write a result with the encoded items of a reply."""
     told = _plain(head)
-    if size_of(items) >= LARGE_BYTES:
+    if len(items) <= MOST_SIZES and size_of(items) >= LARGE_BYTES:
         told["sizes"] = list(map(len, items))
     return encode_pieces(told, (_array(items),))
 

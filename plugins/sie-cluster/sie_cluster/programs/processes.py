@@ -39,6 +39,7 @@ class Program:
         variables: Over those of this process.
         out: Where what it writes goes; None: where that of this process does.
         death_signal: The signal that it is sent then.
+        inherited: File descriptors that it has too.
     """
 
     def __init__(
@@ -48,11 +49,12 @@ class Program:
         variables: Mapping[str, str],
         out: IO[bytes] | None = None,
         death_signal: signal.Signals = signal.SIGKILL,
+        inherited: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.restarts = -1
         self._command, self._variables, self._out = command, variables, out
-        self._death_signal = death_signal
+        self._death_signal, self._inherited = death_signal, inherited
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self.tried = asyncio.Event()
@@ -90,6 +92,7 @@ class Program:
                 stderr=self._out,
                 # A signal of the terminal is for this process, which passes it on in order.
                 start_new_session=True,
+                pass_fds=self._inherited,
                 preexec_fn=_die_with(os.getpid(), self._death_signal),
             )
         except (OSError, subprocess.SubprocessError) as error:

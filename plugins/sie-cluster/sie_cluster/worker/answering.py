@@ -14,6 +14,7 @@ from sie_sdk.wire import pack, unpack
 from sie_cluster.messages.errors import error_to_map
 from sie_cluster.messages.frames import FrameError, NewerFrame, Pieces, size_of
 from sie_cluster.messages.requests import Place, read_load_wait, read_request
+from sie_cluster.messages.status import pack_model
 from sie_cluster.messages.work import (
     MOST_RESULT_BYTES,
     ResultHead,
@@ -26,9 +27,10 @@ from sie_cluster.messages.work import (
 from sie_core.contracts import (
     DecodeRequest,
     DecodingBackend,
-    InferenceBackend,
     InferenceError,
     InferenceReply,
+    InferenceRequest,
+    ModelInfo,
     TokenizeRequest,
     TokenizingBackend,
     Tracer,
@@ -48,8 +50,16 @@ log = logging.getLogger(__name__)
 access_log = logging.getLogger(ACCESS)
 
 
-class WorkerBackend(InferenceBackend, TokenizingBackend, DecodingBackend, Protocol):
-    """What answers."""
+class WorkerBackend(TokenizingBackend, DecodingBackend, Protocol):
+    """What answers; as an `InferenceBackend` where that has the same methods."""
+
+    async def infer(self, request: InferenceRequest) -> InferenceReply:
+        """Answer a request."""
+        ...
+
+    async def describe(self, model: str) -> ModelInfo:
+        """Describe one model."""
+        ...
 
     async def load(self, model: str, lora: str | None = None) -> None:
         """Load a model, and one of its LoRA adapters where one is named."""
@@ -62,6 +72,8 @@ async def answer(
     places: Places | None = None,
     worker: str | None = None,
     tracer: Tracer | None = None,
+    *,
+    logs: bool = True,
 ) -> Pieces:
     """Answer a slice.
 
@@ -73,6 +85,7 @@ async def answer(
         places: Makes what is entered around a wait for a load; None: there is always a place.
         worker: The name that the result tells.
         tracer: Records the traces that gateways began; None records none.
+        logs: Whether the answered slice has a line in the log.
 
     Raises:
         FrameError: There is no head that says to whom.
@@ -82,7 +95,7 @@ async def answer(
     if tracer is not None and head.trace is not None:
         fields.begin(tracer, f"slice {head.operation}", started, {"traceparent": head.trace}, queued=True)
     current_request.set(fields)
-    result, error = await _answered(backend, head, frame, places, worker, started)
+    result, error = await _answered(backend, head, frame, places, worker, started if logs else None)
     if fields.trace is not None:
         facts: dict[str, Any] = {"items": head.items, "slice": head.slice, "attempt": head.attempt, "worker": worker}
         fields.trace.end(time.monotonic(), error, request_id=head.request_id, model=head.model, **facts)
@@ -90,7 +103,12 @@ async def answer(
 
 
 async def _answered(
-    backend: WorkerBackend, head: WorkHead, frame: bytes, places: Places | None, worker: str | None, started: float
+    backend: WorkerBackend,
+    head: WorkHead,
+    frame: bytes,
+    places: Places | None,
+    worker: str | None,
+    started: float | None,
 ) -> tuple[Pieces, str | None]:
     """Return the result, and the code of its error."""
     try:
@@ -110,10 +128,11 @@ async def _answered(
         log.exception("the slice %s failed", head.id)
         told = "The server failed on this request; its log says why, under the id in X-SIE-Request-ID."
         return _failure(head, InferenceError("INTERNAL_ERROR", told))
-    access_log.info(
-        "%s of %d items, slice %d of %d, attempt %d", head.operation, head.items, head.slice, head.slices, head.attempt,
-        extra={"latency_ms": round(1000 * (time.monotonic() - started), 2)},
-    )  # fmt: skip
+    if started is not None:
+        access_log.info(
+            "%s of %d items, slice %d of %d, attempt %d", head.operation, head.items, head.slice, head.slices,
+            head.attempt, extra={"latency_ms": round(1000 * (time.monotonic() - started), 2)},
+        )  # fmt: skip
     return result, None
 
 
@@ -129,6 +148,8 @@ async def _run(
     backend: WorkerBackend, head: WorkHead, frame: bytes, place: Place | None
 ) -> tuple[InferenceReply | None, Sequence[bytes]]:
     shared, items, query = work_sections(frame, head)
+    if head.operation == "describe":
+        return None, [pack_model(await backend.describe(head.model))]
     if head.operation in ("tokenize", "decode"):
         told: Any = unpack(shared)
         return None, await _ask_tokenizer(backend, head, told, [unpack(item) for item in items], place)

@@ -53,6 +53,8 @@ class Intake:
         pin: Takes the models that a sidecar has pinned.
         configs: Takes what sidecars tell of configs; None: it is not for them to tell.
         vitals: Writes what heartbeats tell of this process's device and models.
+        tally: Takes what front ends tell of requests.
+        logs: Whether answered slices have a line in the log.
     """
 
     def __init__(
@@ -68,7 +70,10 @@ class Intake:
         configs: Configs | None = None,
         tracer: Tracer | None = None,
         vitals: Callable[[], bytes] = lambda: encode_vitals(Vitals()),
+        tally: Callable[[bytes], None] = lambda told: None,
+        logs: bool = True,
     ) -> None:
+        self._tally, self._logs = tally, logs
         self._configs, self._pin, self._tracer = configs, pin, tracer
         self._state = ToldState(status, vitals)
         self.worker: str | None = None
@@ -144,8 +149,7 @@ class Intake:
             async with asyncio.timeout(timeout_s):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN_S):
-                        for drained in list(self._streams.values()):
-                            await drained.wait()
+                        await self.drained()
                 await self._idle.wait()
                 # What a sidecar has not taken yet would be lost with this process.
                 streams = list(self._streams)
@@ -156,6 +160,16 @@ class Intake:
         except TimeoutError:
             return False
         return True
+
+    async def drained(self) -> None:
+        """Wait until every connection has said that it sends no more, or has ended."""
+        for drained in list(self._streams.values()):
+            await drained.wait()
+
+    def disconnect(self) -> None:
+        """End the connections, and with them what they sent."""
+        for stream in list(self._streams):
+            stream.abort()
 
     def abandon(self) -> int:
         """Cancel what is at work; the connections end, and the sidecar hands it to others."""
@@ -189,6 +203,8 @@ class Intake:
             self._pin(read_pins(payload))
         elif kind is Kind.LOAD:
             self._loads.take(payload)
+        elif kind is Kind.TALLY:
+            self._tally(payload)
         elif kind is Kind.DRAIN:
             self._streams[stream].set()
 
@@ -206,7 +222,8 @@ class Intake:
 
     async def _answer(self, place: Place, frame: bytes) -> Pieces | None:
         try:
-            return await answer(self._backend, frame, partial(self._waiting, place), self.worker, self._tracer)
+            places = partial(self._waiting, place)
+            return await answer(self._backend, frame, places, self.worker, self._tracer, logs=self._logs)
         except FrameError as error:
             log.error("a slice that names nobody is dropped: %s", error)
             return None
