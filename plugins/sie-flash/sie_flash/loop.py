@@ -64,9 +64,9 @@ class VarlenParts:
         """Compute exactly the tokens' rows."""
         return tokens
 
-    def lay_out(self, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None) -> VarlenLayout:
+    def lay_out(self, batch: Batch) -> VarlenLayout:
         """See `LoopParts.lay_out`."""
-        return lay_out(self.kernel, self.transfers, cu_seqlens, key_lengths)
+        return lay_out(self.kernel, self.transfers, batch)
 
     def rotation(self, stack: LayerStack, angles: Angles) -> Rotation:
         """Turn the angles into the factors of every layer."""
