@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -80,13 +80,13 @@ class VarlenParts:
 class VarlenLoop(LayerLoop):
     """Runs the layers of a described model with attention by a kernel."""
 
-    def __init__(self, context: RunnerContext, kernel: Kernel, capture: Capture | None = None) -> None:
+    def __init__(self, context: RunnerContext, kernel: Kernel, capture: Callable[[], Capture] | None = None) -> None:
         """Take the weights of `context.model`.
 
         Args:
             context: What a runner is made of.
             kernel: Attends.
-            capture: Records short passes; None launches each kernel of every pass.
+            capture: Makes what records short passes; None launches each kernel of every pass.
 
         Raises:
             RunnerUnfitError: The model does not match its row, or the kernel does not support its heads.

@@ -79,7 +79,7 @@ class VarlenLoopRunner(VarlenLoop):
             RunnerUnfitError: No kernel is there, or it does not serve this model or device.
         """
         graphed = context.device.type == "cuda" and CUDA_GRAPHS.value() == "auto"
-        super().__init__(context, _best(context), CudaCapture(context.device) if graphed else None)
+        super().__init__(context, _best(context), partial(CudaCapture, context.device) if graphed else None)
 
 
 def _best(context: RunnerContext) -> Kernel:

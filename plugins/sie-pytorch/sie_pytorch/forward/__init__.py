@@ -44,12 +44,14 @@ if TYPE_CHECKING:
         RunnerUnfitError,
         weight_bytes,
     )
+    from sie_pytorch.forward.recorded import RECORDING, register
     from sie_pytorch.forward.sharing import shares
     from sie_pytorch.forward.transfers import HostCopy, Transfers
 
 __all__ = [
     "INTERFACE",
     "LEAST_COSINE",
+    "RECORDING",
     "TOLERANCE",
     "UNMAPPED",
     "Angles",
@@ -103,6 +105,7 @@ __all__ = [
     "prepack",
     "recall_refusal",
     "refuse_unheeded",
+    "register",
     "register_class",
     "seen_tokens",
     "shares",
@@ -161,6 +164,7 @@ _MODULES = {
     "loop.linear": ("Rows",),
     "loop.prepacked": ("prepack",),
     "loop.runner": ("LayerLoop",),
+    "recorded": ("RECORDING", "register"),
     "sharing": ("shares",),
     "transfers": (
         "HostCopy",

@@ -350,7 +350,7 @@ class Transfers:
         assert self._back is not None
         sizes = [-(-result.nbytes // ALIGNMENT) * ALIGNMENT for result in results]
         taken = self._back.take(sum(sizes))
-        landing, places = Landing(taken, self._back), taken.buffer[: sum(sizes)].split(sizes)
+        landing, places = Landing(taken, self._back), torch.split(taken.buffer[: sum(sizes)], sizes)
         with queue.aside(after) as stream:
             copies = []
             for result, place in zip(results, places, strict=True):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sie_text.heads import Choice, Head, HeadAdapter, joined
 from sie_text.sequences import PackedBatch
 
@@ -69,7 +70,12 @@ class PackedModel(HeadAdapter):
         with device_errors(), torch.inference_mode():
             staged = self._transfers.stage(BYTES_A_TOKEN * (len(batch.ids) + len(batch.cu_seqlens)))
             bounds = batch.cu_seqlens.astype(np.int32)
-            inputs = [batch.ids, batch.positions, bounds, *([batch.types] if self._gives_types else [])]
+            inputs: list[NDArray[Any]] = [
+                batch.ids,
+                batch.positions,
+                bounds,
+                *([batch.types] if self._gives_types else []),
+            ]
             ids, places, there, *types = staged.add(inputs)
             layouts = [self._heads[output].lay_out(batch, staged.add) for output, _ in choice.choices]
             staged.send()
@@ -120,7 +126,5 @@ class PackedModel(HeadAdapter):
             return load_lora(name, folder, self._runner, self._device)
 
     def unload(self) -> None:
-        """Free the weights now, and PyTorch's cache of them."""
+        """Free the weights now; the engine frees PyTorch's cache of them."""
         del self._runner, self._heads
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
