@@ -16,9 +16,9 @@ CUDA_TRIAL = PluginSetting(
     "SIE_CUDA_TRIAL",
     "off",
     "What no GPU has confirmed yet. With `copies`, a batch is sent in one copy, and pinned memory of results is used "
-    "again. With `splade`, SPLADE pools all texts at once, and the device's thread does not wait for its entries. With "
-    "`fused`, a runner with fused Triton kernels enters the race. `all` turns on all three.",
-    allowed=("off", "copies", "splade", "fused", "all"),
+    "again. With `splade`, SPLADE pools all texts at once, and the device's thread does not wait for its entries. "
+    "`all` turns on both.",
+    allowed=("off", "copies", "splade", "all"),
 )
 
 
