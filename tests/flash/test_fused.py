@@ -42,6 +42,7 @@ if INTERPRETED:
 NEEDS_TRITON = pytest.mark.skipif(not TRITON, reason="needs Triton")
 NEEDS_INTERPRETER = pytest.mark.skipif(not INTERPRETED, reason="runs in a process whose Triton interprets")
 Checkpoint = Callable[[str], Path]
+FUSED_NAMES = ["qwen3", "llama", "roformer", "gemma3", "nomic", "modernbert", "phi3"]
 ALLOWED = {torch.float32: 2e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Largest difference: the operators round after each step, and the kernel once."""
 
@@ -62,6 +63,25 @@ def test_the_kernels_hold_in_a_process_whose_triton_interprets() -> None:
         command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout[-4000:]
+
+
+@NEEDS_TRITON
+@pytest.mark.skipif(INTERPRETED, reason="an interpreter compiles nothing")
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_kernels_compile_for_a_gpu_that_is_not_there(capability: int) -> None:
+    from sie_flash.fused import kernels
+    from triton import compile as compiled
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    target = GPUTarget("cuda", capability, 32)
+    half = dict.fromkeys(("joined", "result", "weights", "cosine", "sine"), "*bf16")
+    sizes = {"size": 96, "width": 64, "block": 128, "normed": True, "neighbours": False}
+    numbers = {"row_stride": "i32", "cosine_stride": "i32", "epsilon": "fp32"}
+    turned = {**half, **numbers, **dict.fromkeys(sizes, "constexpr")}
+    gated = {"wide": "*fp16", "result": "*fp16", "inner": "i32", "gate_at": "i32", "up_at": "i32", "block": "constexpr"}
+    for kernel, signature, constants in ((kernels._turned, turned, sizes), (kernels._gated, gated, {"block": 1024})):
+        assert "ptx" in compiled(ASTSource(kernel, signature, constants), target=target).asm
 
 
 FUSED = RunnerSpec("fused-loop", INTERFACE, "tests.flash.test_fused:FusedLoop", features=LOOPED, priority=40)
@@ -117,7 +137,7 @@ def test_norms_and_rotation_are_what_the_operators_compute(
 
 
 @NEEDS_INTERPRETER
-@pytest.mark.parametrize("name", ["qwen3", "llama", "roformer", "gemma3", "nomic", "modernbert", "phi3"])
+@pytest.mark.parametrize("name", FUSED_NAMES)
 @torch.inference_mode()
 def test_a_loop_with_fused_steps_gives_what_transformers_gives(checkpoint: Checkpoint, name: str) -> None:
     folder, batch = checkpoint(name), packed_batch((5, 3))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from sie_flash import plugin
-from sie_flash.runners import VarlenLoopRunner
+from sie_flash.runners import FusedLoopRunner, VarlenLoopRunner
 from sie_pytorch.forward import (
     Factors,
     LoraRunner,
@@ -34,10 +34,12 @@ pytestmark = NEEDS_GPU
 
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
 LOOPED = described(plugin.VARLEN_LOOP.features)
+FUSED = [name for name in LOOPED if LAYERS_OF[name].rotary or LAYERS_OF[name].query_norm]
+OF_LOOPS = {VarlenLoopRunner: LOOPED, FusedLoopRunner: FUSED}
 CASES = [
     pytest.param(runner.values[0], name, id=f"{runner.id}-{name}", marks=runner.marks)
     for runner in RUNNERS
-    for name in (LOOPED if runner.values[0] is VarlenLoopRunner else NAMES)
+    for name in OF_LOOPS.get(runner.values[0], NAMES)
 ]
 FACTOR, FACTOR_OF_WORST = 1.5, 4.0
 """How many times the error of the model's own forward pass in half precision, both measured against float32: over all

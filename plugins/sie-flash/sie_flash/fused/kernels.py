@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -12,8 +10,10 @@ COLUMNS = 1024
 """Columns of a block of the gate."""
 
 
-@triton.jit
-def _gated(wide: Any, result: Any, inner: Any, gate_at: Any, up_at: Any, block: tl.constexpr) -> None:
+@triton.jit  # type: ignore[untyped-decorator]
+def _gated(
+    wide: tl.tensor, result: tl.tensor, inner: tl.tensor, gate_at: tl.tensor, up_at: tl.tensor, block: tl.constexpr
+) -> None:
     """Compute a block of one row."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * block + tl.arange(0, block)
@@ -24,16 +24,16 @@ def _gated(wide: Any, result: Any, inner: Any, gate_at: Any, up_at: Any, block: 
     tl.store(result + row * inner + columns, value.to(result.dtype.element_ty), mask=seen)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _turned(
-    joined: Any,
-    result: Any,
-    weights: Any,
-    cosine: Any,
-    sine: Any,
-    row_stride: Any,
-    cosine_stride: Any,
-    epsilon: Any,
+    joined: tl.tensor,
+    result: tl.tensor,
+    weights: tl.tensor,
+    cosine: tl.tensor,
+    sine: tl.tensor,
+    row_stride: tl.tensor,
+    cosine_stride: tl.tensor,
+    epsilon: tl.tensor,
     size: tl.constexpr,
     width: tl.constexpr,
     block: tl.constexpr,
