@@ -25,6 +25,7 @@ from sie_pytorch.forward.packed import PackedRunner
 from sie_pytorch.forward.specs import RUNNERS as OURS
 
 from sie_core.contracts import Device, ModelCard
+from tests.flash.test_fused import FUSED_NAMES
 from tests.gpu.device import CAPABLE, DEVICE, HALF, NEEDS_AMPERE, NEEDS_GPU, RUNNERS, MakeRunner
 from tests.pytorch.forward.support import PackedBatch, batch_for, forward, load_of
 from tests.pytorch.forward.test_low_rank import factors_for, merged
@@ -34,8 +35,7 @@ pytestmark = NEEDS_GPU
 
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
 LOOPED = described(plugin.VARLEN_LOOP.features)
-FUSED = [name for name in LOOPED if LAYERS_OF[name].rotary or LAYERS_OF[name].query_norm]
-OF_LOOPS = {VarlenLoopRunner: LOOPED, FusedLoopRunner: FUSED}
+OF_LOOPS = {VarlenLoopRunner: LOOPED, FusedLoopRunner: FUSED_NAMES}
 CASES = [
     pytest.param(runner.values[0], name, id=f"{runner.id}-{name}", marks=runner.marks)
     for runner in RUNNERS

@@ -51,7 +51,7 @@ SWITCHES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("SIE_MAX_BATCH_REQUESTS=64", {"SIE_MAX_BATCH_REQUESTS": "64"}),
     ("SIE_CUDA_GRAPHS=auto", {"SIE_CUDA_GRAPHS": "auto"}),
     ("SIE_CUDA_TRIAL=copies", {"SIE_CUDA_TRIAL": "copies"}),
-    ("both", {"SIE_CUDA_GRAPHS": "auto", "SIE_CUDA_TRIAL": "copies"}),
+    ("SIE_CUDA_GRAPHS=auto and SIE_CUDA_TRIAL=copies", {"SIE_CUDA_GRAPHS": "auto", "SIE_CUDA_TRIAL": "copies"}),
 )
 """Settings that the rows of the whole server are measured with, and what to call them."""
 
