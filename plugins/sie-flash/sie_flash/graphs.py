@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sie_pytorch.forward import RECORDING, Batch, Transfers, register
+from sie_pytorch.forward import RECORDING, Batch, Transfers, register_recordings
 
 from sie_core.contracts import DeviceLost, device_fault
 from sie_flash.kernels import Bounds, Kernel
@@ -156,7 +156,7 @@ class Graphs:
     _warned: bool = False
 
     def __post_init__(self) -> None:
-        register(self)
+        register_recordings(self)
 
     @property
     def index(self) -> int:

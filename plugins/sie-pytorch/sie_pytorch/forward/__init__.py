@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         RunnerUnfitError,
         weight_bytes,
     )
-    from sie_pytorch.forward.recorded import RECORDING, register
+    from sie_pytorch.forward.recorded import RECORDING, register_recordings
     from sie_pytorch.forward.sharing import shares
     from sie_pytorch.forward.transfers import HostCopy, Transfers
 
@@ -105,8 +105,8 @@ __all__ = [
     "prepack",
     "recall_refusal",
     "refuse_unheeded",
-    "register",
     "register_class",
+    "register_recordings",
     "seen_tokens",
     "shares",
     "weight_bytes",
@@ -164,7 +164,7 @@ _MODULES = {
     "loop.linear": ("Rows",),
     "loop.prepacked": ("prepack",),
     "loop.runner": ("LayerLoop",),
-    "recorded": ("RECORDING", "register"),
+    "recorded": ("RECORDING", "register_recordings"),
     "sharing": ("shares",),
     "transfers": (
         "HostCopy",

@@ -31,7 +31,7 @@ class Recordings(Protocol):
 _all: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
-def register(recordings: Recordings) -> None:
+def register_recordings(recordings: Recordings) -> None:
     """Count recordings from now on, for as long as they live."""
     with RECORDING:
         _all.add(recordings)
