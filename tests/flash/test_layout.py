@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from sie_flash.layout import VarlenLayout, lay_out
-from sie_pytorch.forward import RunnerUnfitError
+from sie_pytorch.forward import Batch, RunnerUnfitError
 from sie_pytorch.forward.layout import PackedLayout, runs_of
 from sie_pytorch.forward.transfers import Transfers
 
@@ -31,7 +31,8 @@ def states(*heads: int, size: int = 8, dtype: torch.dtype = torch.float32) -> li
 
 
 def layout(key_lengths: torch.Tensor | None = None) -> VarlenLayout:
-    return lay_out(PLAIN, CPU, BOUNDS, key_lengths)
+    none = torch.empty(0, dtype=torch.int64)
+    return lay_out(PLAIN, CPU, Batch(none, none, BOUNDS, key_lengths=key_lengths))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -53,6 +54,13 @@ def test_the_bounds_and_the_longest_sequence_are_those_of_the_batch() -> None:
     made = layout()
     assert made.bounds.cu_seqlens.dtype == torch.int32
     assert made.bounds.cu_seqlens.tolist() == BOUNDS.tolist()
+    assert made.bounds.longest == max(LENGTHS)
+
+
+def test_bounds_that_came_with_the_batch_are_not_sent_again() -> None:
+    none, there = torch.empty(0, dtype=torch.int64), BOUNDS.int()
+    made = lay_out(PLAIN, CPU, Batch(none, none, BOUNDS, bounds=there))
+    assert made.bounds.cu_seqlens is there
     assert made.bounds.longest == max(LENGTHS)
 
 

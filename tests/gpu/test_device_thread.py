@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sie_flash import plugin
 from sie_pytorch.families.encode.loading import load
 from sie_pytorch.forward.specs import RUNNERS
-from sie_pytorch.forward.transfers import Transfers
+from sie_pytorch.forward.transfers import HostCopies, Transfers
 from sie_pytorch.heads.composed.model import Computed
 
 from sie_core.contracts import Adapter, Device, Item, ItemOutput, Task, Unit
@@ -59,15 +59,21 @@ def test_no_architecture_s_run_waits(name: str, checkpoint: Callable[[str], Path
     assert len(adapter.finish(units, raw)) == len(units)
 
 
+@pytest.mark.parametrize("trial", ["off", "copies"])
 @pytest.mark.parametrize("name", ["bert", "qwen3"])
-def test_a_second_batch_is_launched_while_the_first_one_runs(name: str, checkpoint: Callable[[str], Path]) -> None:
+def test_a_second_batch_is_launched_while_the_first_one_runs(
+    name: str, trial: str, checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIE_CUDA_TRIAL", trial)
     adapter, units = encoder(checkpoint(name))
     # Two at once for warmth: what is allocated for the first time may wait.
     warm = [adapter.run(units) for _ in range(2)]
     expected = [output.dense for raw in warm for output in adapter.finish(units, raw)]
     torch.cuda._sleep(LONG_SLEEP)
     raws: list[list[Computed]] = [adapter.run(units) for _ in range(2)]
-    ((_, (copy,)),) = raws[0]
+    ((_, results),) = raws[0]
+    assert isinstance(results, HostCopies)
+    (copy,) = results.copies
     assert copy.done is not None
     assert not copy.done.query()
     for raw in raws:

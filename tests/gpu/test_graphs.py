@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ Checkpoint = Callable[[str], Path]
 
 
 def graphed(context: RunnerContext) -> VarlenLoop:
-    return VarlenLoop(context, torch_flash(), CudaCapture(context.device))
+    return VarlenLoop(context, torch_flash(), partial(CudaCapture, context.device))
 
 
 @pytest.mark.parametrize("dtype", HALF)

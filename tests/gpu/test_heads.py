@@ -9,8 +9,9 @@ import pytest
 from sie_pytorch.families.encode.loading import load
 from transformers import AutoModelForMaskedLM
 
-from sie_core.contracts import Adapter, Device
+from sie_core.contracts import Adapter, Device, Item, Task
 from tests.gpu.device import NEEDS_GPU
+from tests.gpu.test_device_thread import waiting_forbidden
 from tests.pytorch.corpus import make_texts
 from tests.pytorch.encoders import ask, context, deviation, serve
 from tests.pytorch.heads.bge_m3 import save_bge_m3
@@ -29,11 +30,27 @@ def on_gpu(folder: Path, **arguments: Any) -> Adapter:
 
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])
-def test_splade_gives_the_cpu_s_weights(pooling: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trial", ["off", "all"])
+def test_splade_gives_the_cpu_s_weights(
+    trial: str, pooling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIE_CUDA_TRIAL", trial)
     base = write_checkpoint("bert", tmp_path / "base", loader=AutoModelForMaskedLM)
     save_splade(base, tmp_path / "splade", pooling)
     ours, cpu = (ask(load(tmp_path / "splade"), TEXTS, output_types=("sparse",)).weights for load in (on_gpu, serve))
     assert deviation(ours, cpu) <= BOUND
+
+
+def test_splade_does_not_wait_on_the_device_s_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIE_CUDA_TRIAL", "all")
+    base = write_checkpoint("bert", tmp_path / "base", loader=AutoModelForMaskedLM)
+    save_splade(base, tmp_path / "splade")
+    adapter = on_gpu(tmp_path / "splade")
+    units = list(adapter.prepare([Item(text=text) for text in TEXTS], Task("encode", ("sparse",))))
+    adapter.finish(units, adapter.run(units))
+    with waiting_forbidden():
+        raw = adapter.run(units)
+    assert len(adapter.finish(units, raw)) == len(units)
 
 
 @pytest.mark.parametrize("input_type", ["query", "document"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from sie_flash import plugin
-from sie_flash.runners import VarlenLoopRunner
+from sie_flash.runners import FusedLoopRunner, VarlenLoopRunner
 from sie_pytorch.forward import (
     Factors,
     LoraRunner,
@@ -25,6 +25,7 @@ from sie_pytorch.forward.packed import PackedRunner
 from sie_pytorch.forward.specs import RUNNERS as OURS
 
 from sie_core.contracts import Device, ModelCard
+from tests.flash.test_fused import FUSED_NAMES
 from tests.gpu.device import CAPABLE, DEVICE, HALF, NEEDS_AMPERE, NEEDS_GPU, RUNNERS, MakeRunner
 from tests.pytorch.forward.support import PackedBatch, batch_for, forward, load_of
 from tests.pytorch.forward.test_low_rank import factors_for, merged
@@ -34,10 +35,11 @@ pytestmark = NEEDS_GPU
 
 NAMES = [name for name, architecture in ARCHITECTURES.items() if architecture.packed]
 LOOPED = described(plugin.VARLEN_LOOP.features)
+OF_LOOPS = {VarlenLoopRunner: LOOPED, FusedLoopRunner: FUSED_NAMES}
 CASES = [
     pytest.param(runner.values[0], name, id=f"{runner.id}-{name}", marks=runner.marks)
     for runner in RUNNERS
-    for name in (LOOPED if runner.values[0] is VarlenLoopRunner else NAMES)
+    for name in OF_LOOPS.get(runner.values[0], NAMES)
 ]
 FACTOR, FACTOR_OF_WORST = 1.5, 4.0
 """How many times the error of the model's own forward pass in half precision, both measured against float32: over all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -52,18 +53,22 @@ class VarlenAttention:
         delta: torch.Tensor | None,
     ) -> torch.Tensor:
         """Attend; see `Attention`."""
-        joined = self.qkv(inputs, delta).view(self._all)
-        if angles is None and self._norm_weights is None:
-            query, key, value = joined.split_with_sizes(self._apart, 1)
-        else:
-            turned, value = joined.split_with_sizes(self._turned, 1)
-            if self._norm_weights is not None:
-                turned = torch.rms_norm(turned, (self._size,), None, self._epsilon).mul_(self._norm_weights)
-            if angles is not None:
-                self._rotate(turned, angles)
-            query, key = turned.split_with_sizes(self._turned_apart, 1)
+        query, key, value = self._heads(self.qkv(inputs, delta).view(self._all), angles)
         attended = layout.attend_rows(query, key, value, causal=self._causal, window=window, scale=self._scale)
         return attended.reshape(self._side_by_side)
+
+    def _heads(self, joined: torch.Tensor, angles: Rotation | None) -> Sequence[torch.Tensor]:
+        """Make queries, keys and values of `[total_tokens, heads + 2 * key_heads, head_size]`, which it may overwrite:
+        normalise the heads of queries and keys, and rotate them.
+        """
+        if angles is None and self._norm_weights is None:
+            return joined.split_with_sizes(self._apart, 1)
+        turned, value = joined.split_with_sizes(self._turned, 1)
+        if self._norm_weights is not None:
+            turned = torch.rms_norm(turned, (self._size,), None, self._epsilon).mul_(self._norm_weights)
+        if angles is not None:
+            self._rotate(turned, angles)
+        return *turned.split_with_sizes(self._turned_apart, 1), value
 
     def _rotate(self, states: torch.Tensor, rotation: Rotation) -> None:
         """Turn the first elements of `[total_tokens, heads, head_size]`, in their place (arXiv 2104.09864)."""

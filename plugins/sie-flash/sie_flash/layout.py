@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sie_pytorch.forward import PackedLayout, Transfers, seen_tokens
+from sie_pytorch.forward import Batch, PackedLayout, Transfers, seen_tokens
 
 from sie_flash.kernels import Bounds, Kernel, Window
 
@@ -96,24 +95,23 @@ class VarlenLayout:
         return (reach, 0 if causal else reach)
 
 
-def lay_out(
-    kernel: Kernel, transfers: Transfers, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None
-) -> VarlenLayout:
+def lay_out(kernel: Kernel, transfers: Transfers, batch: Batch) -> VarlenLayout:
     """Bring a batch's bounds to the device; the longest sequence is found here, on the host, without a wait."""
-    bounds = _bounds(transfers, cu_seqlens.numpy())
+    cu_seqlens, key_lengths = batch.cu_seqlens, batch.key_lengths
+    bounds, lengths = cu_seqlens.numpy(), cu_seqlens.diff().numpy()
+    there = batch.bounds
+    if there is None:
+        (there,) = transfers.upload([bounds.astype(np.int32)])
+    queries = Bounds(there, int(lengths.max()))
     if key_lengths is None:
-        return VarlenLayout(kernel, bounds)
-    lengths, seen = cu_seqlens.diff().numpy(), key_lengths.numpy()
-    (rows,) = transfers.upload([np.flatnonzero(seen_tokens(cu_seqlens, key_lengths).numpy())])
+        return VarlenLayout(kernel, queries)
+    seen = key_lengths.numpy()
+    kept = np.flatnonzero(seen_tokens(cu_seqlens, key_lengths).numpy())
+    rows, of_keys = transfers.upload([kept, np.concatenate(([0], np.cumsum(seen))).astype(np.int32)])
     keys = Keys(
         rows,
-        _bounds(transfers, np.concatenate(([0], np.cumsum(seen)))),
+        Bounds(of_keys, int(seen.max())),
         int(lengths[seen < lengths].max(initial=0)),
         PackedLayout.of(cu_seqlens, key_lengths, transfers),
     )
-    return VarlenLayout(kernel, bounds, keys)
-
-
-def _bounds(transfers: Transfers, cu_seqlens: NDArray[np.integer]) -> Bounds:
-    (there,) = transfers.upload([cu_seqlens.astype(np.int32)])
-    return Bounds(there, int(np.diff(cu_seqlens).max()))
+    return VarlenLayout(kernel, queries, keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,17 +56,25 @@ class VarlenParts:
         Raises:
             RunnerUnfitError: The kernel does not take such heads.
         """
+        self.require(stack)
+        return VarlenAttention(stack, layer, self.dtype)
+
+    def require(self, stack: LayerStack) -> None:
+        """Check that the kernel takes the model's heads.
+
+        Raises:
+            RunnerUnfitError: It does not.
+        """
         head = torch.empty((0, stack.head_size), dtype=self.dtype, device="meta")
         self.kernel.require(head, head, head)
-        return VarlenAttention(stack, layer, self.dtype)
 
     def row_count(self, tokens: int) -> int:
         """Compute exactly the tokens' rows."""
         return tokens
 
-    def lay_out(self, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None) -> VarlenLayout:
+    def lay_out(self, batch: Batch) -> VarlenLayout:
         """See `LoopParts.lay_out`."""
-        return lay_out(self.kernel, self.transfers, cu_seqlens, key_lengths)
+        return lay_out(self.kernel, self.transfers, batch)
 
     def rotation(self, stack: LayerStack, angles: Angles) -> Rotation:
         """Turn the angles into the factors of every layer."""
@@ -80,18 +88,25 @@ class VarlenParts:
 class VarlenLoop(LayerLoop):
     """Runs the layers of a described model with attention by a kernel."""
 
-    def __init__(self, context: RunnerContext, kernel: Kernel, capture: Capture | None = None) -> None:
+    def __init__(
+        self,
+        context: RunnerContext,
+        kernel: Kernel,
+        capture: Callable[[], Capture] | None = None,
+        kind: type[VarlenParts] = VarlenParts,
+    ) -> None:
         """Take the weights of `context.model`.
 
         Args:
             context: What a runner is made of.
             kernel: Attends.
-            capture: Records short passes; None launches each kernel of every pass.
+            capture: Makes what records short passes; None launches each kernel of every pass.
+            kind: The parts of the layers.
 
         Raises:
             RunnerUnfitError: The model does not match its row, or the kernel does not support its heads.
         """
-        parts = VarlenParts.on(context.device, context.dtype, kernel)
+        parts = kind.on(context.device, context.dtype, kernel)
         super().__init__(context, parts)
         self._shifts = move_biases(self._layers)
         if frequencies_follow_batch(context.model.config):

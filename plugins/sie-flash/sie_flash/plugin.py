@@ -46,6 +46,8 @@ VARLEN_LOOP = RunnerSpec(
 )
 """The loop over described layers, by either kernel."""
 
+FUSED_LOOP = replace(VARLEN_LOOP, name="fused-loop", target="sie_flash.runners:FusedLoopRunner", priority=39)
+"""The same with fused Triton kernels; only a race can prefer it to `VARLEN_LOOP`."""
 
 CUDA_GRAPHS = PluginSetting(
     "SIE_CUDA_GRAPHS",
@@ -54,20 +56,29 @@ CUDA_GRAPHS = PluginSetting(
     "their kernels is launched by itself.",
     allowed=("auto", "off"),
 )
+CUDA_FUSED = PluginSetting(
+    "SIE_CUDA_FUSED",
+    "off",
+    "With `race`, a runner whose Triton kernels fuse norms and rotation of heads, and SiLU and gate, enters the race "
+    "of runners. No GPU has confirmed it yet.",
+    allowed=("off", "race"),
+)
 
 
 @hookimpl
 def sie_runners() -> list[RunnerSpec]:
     """Register the runners whose kernels are installed; sie-pytorch's packed runner is the fallback."""
+    loops = [VARLEN_LOOP, FUSED_LOOP] if CUDA_FUSED.value() == "race" and _installed("triton") else [VARLEN_LOOP]
     if not _installed("flash-attn"):
-        return [VARLEN_LOOP, TORCH_VARLEN]
-    return [replace(VARLEN_LOOP, attention_backends=FLASH_ATTN.attention_backends), FLASH_ATTN, TORCH_VARLEN]
+        return [*loops, TORCH_VARLEN]
+    backends = FLASH_ATTN.attention_backends
+    return [*(replace(each, attention_backends=backends) for each in loops), FLASH_ATTN, TORCH_VARLEN]
 
 
 @hookimpl
 def sie_settings() -> list[PluginSetting]:
-    """Register the setting that turns CUDA graphs on."""
-    return [CUDA_GRAPHS]
+    """Register the settings that turn CUDA graphs and fused kernels on."""
+    return [CUDA_GRAPHS, CUDA_FUSED]
 
 
 def _installed(distribution: str) -> bool:

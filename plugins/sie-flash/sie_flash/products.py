@@ -103,6 +103,10 @@ class FusedUpProjection:
         wide = product(inputs, more)
         if not self._gated:
             return self._activate(wide)
+        return self._gate(wide)
+
+    def _gate(self, wide: torch.Tensor) -> torch.Tensor:
+        """Multiply the activated half of `[rows, 2 * inner]` with the other one: `[rows, inner]`."""
         first, second = wide.split_with_sizes(self._halves, 1)
         gate, up = (first, second) if self._gate_first else (second, first)
         return self._activate(gate).mul_(up)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import logging
 from functools import partial
 from importlib.util import find_spec
+from typing import ClassVar
 
 import torch
 from sie_pytorch.forward import PackedRunner, RunnerContext, RunnerUnfitError, Transfers
 
 from sie_core.contracts import ModelLoadError
+from sie_flash.fused.parts import FusedParts
 from sie_flash.graphs import CudaCapture
 from sie_flash.kernels import Kernel, flash_attn, torch_flash, torch_varlen
 from sie_flash.layout import lay_out
-from sie_flash.loop import VarlenLoop
+from sie_flash.loop import VarlenLoop, VarlenParts
 from sie_flash.plugin import CUDA_GRAPHS
 
 logger = logging.getLogger(__name__)
@@ -71,6 +73,8 @@ class TorchVarlenRunner(VarlenRunner):
 class VarlenLoopRunner(VarlenLoop):
     """Runs a described model's layers itself, with the best available attention kernel."""
 
+    kind: ClassVar[type[VarlenParts]] = VarlenParts
+
     def __init__(self, context: RunnerContext) -> None:
         """Choose the kernel and take the model's weights.
 
@@ -79,7 +83,14 @@ class VarlenLoopRunner(VarlenLoop):
             RunnerUnfitError: No kernel is there, or it does not serve this model or device.
         """
         graphed = context.device.type == "cuda" and CUDA_GRAPHS.value() == "auto"
-        super().__init__(context, _best(context), CudaCapture(context.device) if graphed else None)
+        capture = partial(CudaCapture, context.device) if graphed else None
+        super().__init__(context, _best(context), capture, self.kind)
+
+
+class FusedLoopRunner(VarlenLoopRunner):
+    """The same with fused kernels between the products."""
+
+    kind = FusedParts
 
 
 def _best(context: RunnerContext) -> Kernel:

@@ -121,12 +121,9 @@ class GlinerExtractor(Adapter):
         return show_tokens(self._rows.words, self._rows.tokens, texts, special=special, most=most)
 
     def unload(self) -> None:
-        """Free the weights now, and PyTorch's cache of them."""
-        device = self._forward.device
+        """Free the weights now; the engine frees PyTorch's cache of them."""
         self._passes.shutdown()
         del self._forward
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
 
 
 def _key(row: Row) -> Any:

@@ -17,7 +17,7 @@ from sie_pytorch.devices.probes import CudaProbe, MpsProbe
 from sie_pytorch.families.vision.claims import claim_vision
 from sie_pytorch.families.vision.options import OPTIONS as VISION_OPTIONS
 from sie_pytorch.forward.specs import RUNNERS
-from sie_pytorch.settings import CPU_BFLOAT16
+from sie_pytorch.settings import CPU_BFLOAT16, CUDA_TRIAL
 
 INTERFACES = ("sie.family/1", "sie.runner/3", "sie.models/1", "sie.probe/1", "sie.setting/1")
 
@@ -91,5 +91,5 @@ def sie_device_probes() -> list[DeviceProbe]:
 
 @hookimpl
 def sie_settings() -> list[PluginSetting]:
-    """Register the setting that makes every CPU compute in bfloat16."""
-    return [CPU_BFLOAT16]
+    """Register what computes in bfloat16 on CPUs, and what is tried on GPUs."""
+    return [CPU_BFLOAT16, CUDA_TRIAL]

@@ -12,3 +12,16 @@ CPU_BFLOAT16 = PluginSetting(
     "float32; with `always`, every one, for half the memory.",
     allowed=(AUTO, ALWAYS),
 )
+CUDA_TRIAL = PluginSetting(
+    "SIE_CUDA_TRIAL",
+    "off",
+    "What no GPU has confirmed yet. With `copies`, a batch is sent in one copy, and pinned memory of results is used "
+    "again. With `splade`, SPLADE pools all texts at once, and the device's thread does not wait for its entries. "
+    "`all` turns on both.",
+    allowed=("off", "copies", "splade", "all"),
+)
+
+
+def tried(what: str) -> bool:
+    """Whether `SIE_CUDA_TRIAL` turns `what` on."""
+    return CUDA_TRIAL.value() in (what, "all")

@@ -24,30 +24,36 @@ from urllib.parse import urlsplit
 import numpy as np
 import torch
 import yaml
+from sie_pytorch.families.encode.loading import load as load_encoder
 
-from sie_core.contracts import Device
+from sie_core.contracts import Device, Item, Task
 from tests.bench.clients.closed_loop import Round, drive
 from tests.bench.clients.formats import FORMATS
 from tests.bench.gpu import passes
 from tests.bench.gpu.__main__ import PRECISION, hardware
 from tests.bench.gpu.loads import make_load
 from tests.bench.gpu.measuring import Plan, measure_passes
-from tests.bench.gpu.shapes import SHAPES, TINY, Shape, write_model
-from tests.bench.gpu.timing import product_rate, wait
+from tests.bench.gpu.shapes import FEW_LAYERS, SHAPES, TINY, TINY_DECODER, Shape, write_model, write_splade
+from tests.bench.gpu.timing import middle, product_rate, wait
 from tests.bench.processes.environments import ROOT
 from tests.bench.processes.running import HOST
 from tests.bench.workload.words import sentences
 from tests.conftest import run_server
+from tests.pytorch.encoders import context
 
 MODEL = "bench/bert"
 FORM = FORMATS["msgpack"]
 LIMIT_S = 60.0
 TRACED_PASSES = 10
+ON_A_CPU = 4
+"""How many times as long a part may take without a GPU, where the run shows only that it works."""
 PRODUCT_SIZE = 8192
 SWITCHES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("as shipped", {}),
     ("SIE_MAX_BATCH_REQUESTS=64", {"SIE_MAX_BATCH_REQUESTS": "64"}),
     ("SIE_CUDA_GRAPHS=auto", {"SIE_CUDA_GRAPHS": "auto"}),
+    ("SIE_CUDA_TRIAL=copies", {"SIE_CUDA_TRIAL": "copies"}),
+    ("SIE_CUDA_GRAPHS=auto and SIE_CUDA_TRIAL=copies", {"SIE_CUDA_GRAPHS": "auto", "SIE_CUDA_TRIAL": "copies"}),
 )
 """Settings that the rows of the whole server are measured with, and what to call them."""
 
@@ -121,31 +127,68 @@ def whole(run: Run) -> None:
 
 def loops(run: Run) -> None:
     """Time the forward pass of each runner over texts of one length."""
+    _passes(run, run.shape, run.out / "loops.json")
+
+
+def decoder(run: Run) -> None:
+    """The same of a decoder's layers, with the runner whose steps are fused."""
+    os.environ["SIE_CUDA_FUSED"] = "race"
+    _passes(run, TINY_DECODER if run.shape is TINY else FEW_LAYERS, run.out / "decoder.json")
+
+
+def sparse(run: Run) -> None:
+    """Time batches of a SPLADE model: how long the device's thread is at one, and how many texts a second pass."""
+    lines = ["| SIE_CUDA_TRIAL | ms of the device's thread a batch of 64 texts | texts/s |", "|" + "---|" * 3]
+    device = Device(run.device, asynchronous=run.device == "cuda")
+    items = [Item(text=text) for text in make_load("16", 64 * 16).texts]
+    with tempfile.TemporaryDirectory() as name:
+        weights = write_splade(run.shape, Path(name) / "model", getattr(torch, PRECISION))
+        for trial in ("off", "splade", "all"):
+            os.environ["SIE_CUDA_TRIAL"] = trial
+            adapter = load_encoder(context(weights, precision=PRECISION, device=device))
+            units = list(adapter.prepare(items, Task("encode", ("sparse",))))
+            adapter.finish(units, adapter.run(units))
+            taken, before, started = [], adapter.run(units), time.perf_counter()
+            while time.perf_counter() - started < run.seconds:
+                since = time.perf_counter()
+                raw = adapter.run(units)
+                taken.append(time.perf_counter() - since)
+                adapter.finish(units, before)
+                before = raw
+            rate = len(units) * len(taken) / (time.perf_counter() - started)
+            lines.append(f"| {trial} | {1000 * middle(taken):.2f} | {rate:,.0f} |")
+            (run.out / "sparse.md").write_text("\n".join(lines) + "\n")
+
+
+PARTS: Mapping[str, tuple[Callable[[Run], None], float]] = {
+    "tests": (tests, 120.0),
+    "whole": (whole, 200.0),
+    "profile": (profile, 75.0),
+    "loops": (loops, 60.0),
+    "decoder": (decoder, 45.0),
+    "sparse": (sparse, 40.0),
+}
+"""Each part and the seconds that it may take; together they bound the whole run."""
+MODELS = {**SHAPES, TINY.name: TINY}
+
+
+def _passes(run: Run, shape: Shape, out: Path) -> None:
     loads = tuple(make_load(kind, run.tokens) for kind in ("16", "128", "512"))
     plan = Plan(Device(run.device), PRECISION, loads, repeats=3)
     size = PRODUCT_SIZE if run.device == "cuda" else 256
     rate = product_rate(plan.place, plan.dtype, size, 10)
     with tempfile.TemporaryDirectory() as name:
-        for found in measure_passes(run.shape, plan, Path(name)):
+        for found in measure_passes(shape, plan, Path(name)):
             shares = {each: kinds["512"] * found.flops_a_token / rate for each, kinds in found.tokens_s.items()}
             told = {
+                "shape": shape.name,
                 "product_tflops": rate / 1e12,
                 "tokens_s": found.tokens_s,
                 "alone_ms": found.alone_ms,
                 "share_of_limit": shares,
                 "refused": found.refused,
             }
-            (run.out / "loops.json").write_text(json.dumps(told, indent=1))
-
-
-PARTS: Mapping[str, tuple[Callable[[Run], None], float]] = {
-    "tests": (tests, 170.0),
-    "whole": (whole, 200.0),
-    "profile": (profile, 90.0),
-    "loops": (loops, 80.0),
-}
-"""Each part and the seconds that it may take; together they bound the whole run."""
-MODELS = {**SHAPES, TINY.name: TINY}
+            out.write_text(json.dumps(told, indent=1))
 
 
 def _serve(
@@ -206,14 +249,14 @@ def _launches(run: Run, weights: Path) -> str:
     return f"{info.name}, {TRACED_PASSES} passes of one text of 16 tokens\n{table}\n{host}\n"
 
 
-def run_part(name: str, command: Sequence[str]) -> str:
+def run_part(name: str, command: Sequence[str], limit_s: float) -> str:
     """Run one part to its end or its limit; return a line about it."""
     started = time.monotonic()
     process = subprocess.Popen([*command, "--part", name], cwd=ROOT, start_new_session=True)
     try:
-        ended = f"exit code {process.wait(PARTS[name][1])}"
+        ended = f"exit code {process.wait(limit_s)}"
     except subprocess.TimeoutExpired:
-        ended = f"stopped after its limit of {PARTS[name][1]:.0f} s"
+        ended = f"stopped after its limit of {limit_s:.0f} s"
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -245,7 +288,7 @@ def main() -> int:
     own += ["--shape", given.shape, "--seconds", str(given.seconds), "--tokens", str(given.tokens)]
     lines = []
     for name in given.parts:
-        line = run_part(name, own)
+        line = run_part(name, own, PARTS[name][1] * (1 if given.device == "cuda" else ON_A_CPU))
         lines.append(line)
         print(line, end="", flush=True)
         with report.open("a", encoding="utf-8") as file:

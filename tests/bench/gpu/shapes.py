@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,12 @@ TINY = Shape(
     ("[CLS]", "$A", "[SEP]"),
 )
 """To try a bench on a CPU; it says nothing of speed."""
+FEW_LAYERS = replace(QWEN3, name="four layers of Qwen3-0.6B", fields={**QWEN3.fields, "num_hidden_layers": 4})
+TINY_DECODER = replace(
+    FEW_LAYERS,
+    name="a tiny decoder",
+    fields={**FEW_LAYERS.fields, **TINY.fields, "num_key_value_heads": 2, "head_dim": 8},
+)
 SHAPES = {shape.name: shape for shape in (BERT_BASE, BGE_M3, QWEN3)}
 
 
@@ -99,6 +105,16 @@ def write_model(shape: Shape, folder: Path, dtype: torch.dtype) -> Path:
         "sentence_bert_config.json": {"max_seq_length": shape.longest, "do_lower_case": False},
     }.items():
         (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+def write_splade(shape: Shape, folder: Path, dtype: torch.dtype) -> Path:
+    """Write an encoder with its language head, which gives few entries of the vocabulary a weight."""
+    torch.manual_seed(0)
+    model = tf.AutoModelForMaskedLM.from_config(getattr(tf, shape.config)(**shape.fields), dtype=dtype)
+    torch.nn.init.constant_(model.get_output_embeddings().bias, -2.0)
+    model.save_pretrained(folder)
+    _write_tokenizer(shape, folder)
     return folder
 
 

@@ -3,13 +3,17 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
+from sie_pytorch.forward.transfers import Transfers
 from sie_pytorch.heads.own_class.masked_language import load_masked_language_head
 from sie_pytorch.heads.sparse import splade
+from sie_pytorch.heads.sparse.splade import SegmentedSpladeHead
+from sie_text.recipe import SpladeSettings
 
 from sie_core.contracts import InvalidInput, ModelLoadError
 from tests.pytorch.corpus import make_texts
@@ -17,6 +21,7 @@ from tests.pytorch.encoders import ask, deviation, serve
 from tests.pytorch.encoders import reference as dense_reference
 from tests.pytorch.heads.splade import PROMPTS, reference, save_splade, spelled_out
 from tests.pytorch.models import HIDDEN, MASKED_LANGUAGE, VOCABULARY, write_new
+from tests.pytorch.test_transfers import Recorder
 
 BOUND = 3e-5
 TEXTS = ["", "a", *make_texts(14, 12, seed=12)]
@@ -53,6 +58,45 @@ def test_every_pooling_gives_the_reference_s_weights_however_few_tokens_are_take
     encoder = serve(tmp_path)
     monkeypatch.setattr(encoder._heads["sparse"], "_chunk", tokens)
     assert deviation(ask(encoder, TEXTS, **SPARSE).weights, spelled_out(model, TEXTS)) <= BOUND
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+@pytest.mark.parametrize("tokens", [1, 7, 40, 1000])
+def test_pooling_by_segments_gives_the_weights_of_pooling_text_by_text(
+    pooling: str, activation: str, tokens: int, masked_language: Checkpoint, tmp_path: Path
+) -> None:
+    save_splade(masked_language("bert"), tmp_path, pooling, activation)
+    encoder = serve(tmp_path)
+    head = encoder._heads["sparse"]
+    head._chunk = tokens
+    expected = ask(encoder, TEXTS, **SPARSE).weights
+    segmented = encoder._heads["sparse"] = SegmentedSpladeHead(head._settings, head._head)
+    segmented._chunk = tokens
+    found = ask(encoder, TEXTS, **SPARSE).weights
+    assert np.array_equal(found, expected) if pooling == "max" else deviation(found, expected) <= BOUND
+    encoder._transfers = Transfers(torch.device("cpu"), Recorder())
+    assert np.array_equal(ask(encoder, TEXTS, **SPARSE).weights, found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_segments_keep_what_is_no_number_in_the_text_it_is_of(pooling: str, dtype: torch.dtype) -> None:
+    logits = torch.tensor([[1.0, -2.0], [float("nan"), 3.0], [0.5, -1.0]], dtype=dtype)
+    settings = SpladeSettings(pooling, "relu", None)
+    head = SegmentedSpladeHead(settings, SimpleNamespace(dims=2, memory_bytes=0))
+    first, second = head._pool(logits, torch.tensor([2, 1])).tolist()
+    assert np.isnan(first[0])
+    assert first[1] == pytest.approx(np.log1p(3.0), rel=1e-6)
+    assert second == pytest.approx([np.log1p(0.5), 0.0], rel=1e-6)
+
+
+def test_only_the_trial_on_a_gpu_pools_by_segments(
+    masked_language: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_splade(masked_language("bert"), tmp_path)
+    monkeypatch.setenv("SIE_CUDA_TRIAL", "all")
+    assert type(serve(tmp_path)._heads["sparse"]) is splade.SpladeHead
 
 
 def test_the_vocabulary_never_stands_beside_more_tokens_than_a_chunk(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sie_core.contracts import Device, DeviceMemory
 from sie_pytorch.devices.nvml import DriverMemory
+from sie_pytorch.forward import recorded
 
 DEVICE_FILES = tuple(Path("/dev") / name for name in ("nvidiactl", "nvidia0", "nvmap", "dxg", "kfd"))
 """At least one exists wherever a Linux process can reach a device: NVIDIA, Jetson, WSL, ROCm."""
@@ -40,12 +41,12 @@ class CudaProbe:
     def memory(self, device: Device) -> DeviceMemory:
         """Measure the memory of the whole device, in bytes: other processes' use counts.
 
-        The driver is asked first, then CUDA. Memory that PyTorch caches counts as free. `own` counts its tensors,
-        without the driver's own part.
+        The driver is asked first, then CUDA. Memory that PyTorch caches counts as free. `own` counts its tensors and
+        recorded passes, without the driver's own part.
         """
         import torch
 
-        own = torch.cuda.memory_allocated(device.index)
+        own = torch.cuda.memory_allocated(device.index) + recorded.held_bytes(device.index)
         kept = torch.cuda.memory_reserved(device.index) - own
         properties = torch.cuda.get_device_properties(device.index)
         told = self._driver.free_and_total(device.index, properties)
@@ -53,10 +54,11 @@ class CudaProbe:
         return DeviceMemory(max(0, total - free - kept), total, own)
 
     def free_caches(self, device: Device) -> None:
-        """Release PyTorch's cached blocks to the driver."""
+        """Release PyTorch's cached blocks and recorded passes, which are recorded anew when needed, to the driver."""
         import torch
 
-        with torch.cuda.device(device.index):
+        with recorded.RECORDING, torch.cuda.device(device.index):
+            recorded.give_back(device.index)
             torch.cuda.empty_cache()
 
 

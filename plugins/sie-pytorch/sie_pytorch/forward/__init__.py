@@ -44,12 +44,14 @@ if TYPE_CHECKING:
         RunnerUnfitError,
         weight_bytes,
     )
+    from sie_pytorch.forward.recorded import RECORDING, register_recordings
     from sie_pytorch.forward.sharing import shares
     from sie_pytorch.forward.transfers import HostCopy, Transfers
 
 __all__ = [
     "INTERFACE",
     "LEAST_COSINE",
+    "RECORDING",
     "TOLERANCE",
     "UNMAPPED",
     "Angles",
@@ -104,6 +106,7 @@ __all__ = [
     "recall_refusal",
     "refuse_unheeded",
     "register_class",
+    "register_recordings",
     "seen_tokens",
     "shares",
     "weight_bytes",
@@ -161,6 +164,7 @@ _MODULES = {
     "loop.linear": ("Rows",),
     "loop.prepacked": ("prepack",),
     "loop.runner": ("LayerLoop",),
+    "recorded": ("RECORDING", "register_recordings"),
     "sharing": ("shares",),
     "transfers": (
         "HostCopy",

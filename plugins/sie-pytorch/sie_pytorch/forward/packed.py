@@ -77,8 +77,13 @@ def packed_attention(
 AttentionInterface.register(ATTENTION, packed_attention)
 
 
-LayOut = Callable[[torch.Tensor, torch.Tensor | None], AttentionLayout]
-"""Maps `cu_seqlens` and `key_lengths` of a batch, on the CPU, to the attention within its sequences."""
+LayOut = Callable[[Batch], AttentionLayout]
+"""Maps a batch to the attention within its sequences."""
+
+
+def lay_out_runs(batch: Batch, transfers: Transfers, *, eager: bool) -> PackedLayout:
+    """Lay a batch out for PyTorch's own attention."""
+    return PackedLayout.of(batch.cu_seqlens, batch.key_lengths, transfers, eager=eager)
 
 
 class PackedRunner(DrivenModel):
@@ -101,7 +106,7 @@ class PackedRunner(DrivenModel):
         self._positions = position_rule(model)
         self._layers = int(model.config.num_hidden_layers)
         eager = context.attention_backend == "eager"
-        self._lay_out = lay_out or partial(PackedLayout.of, transfers=Transfers(context.device), eager=eager)
+        self._lay_out = lay_out or partial(lay_out_runs, transfers=Transfers(context.device), eager=eager)
         self._model = model
         model.set_attn_implementation(ATTENTION)
         if model.config._attn_implementation != ATTENTION:
@@ -113,7 +118,7 @@ class PackedRunner(DrivenModel):
         Raises:
             RunnerUnfitError: The model did not attend exactly once a layer through the attention function.
         """
-        layout = self._lay_out(batch.cu_seqlens, batch.key_lengths)
+        layout = self._lay_out(batch)
         positions = self._positions(batch.ids, batch.positions)
         arguments = {"input_ids": batch.ids[None], "position_ids": positions[None], "packed": layout}
         if batch.types is not None and "token_type_ids" in self._arguments:

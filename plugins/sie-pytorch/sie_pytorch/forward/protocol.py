@@ -64,6 +64,8 @@ class Batch:
 
     Given only to a `LoraRunner`; names and shapes match its `linear_shapes`.
     """
+    bounds: torch.Tensor | None = None
+    """int32 `[sequences + 1]`: `cu_seqlens` where `ids` are. None: a runner that needs them there copies them."""
 
     def spans(self) -> Iterator[slice]:
         """Return the tokens of each sequence."""

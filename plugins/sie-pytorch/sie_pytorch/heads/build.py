@@ -13,6 +13,7 @@ from sie_pytorch.heads.sparse.token_weights import TokenWeightHead
 from sie_pytorch.heads.vectors.dense import DenseHead
 from sie_pytorch.heads.vectors.multivector import MultivectorHead
 from sie_pytorch.heads.vectors.steps import Steps, load_projection
+from sie_pytorch.settings import tried
 
 
 def head_makers(recipe: Recipe) -> list[HeadMaker]:
@@ -51,10 +52,10 @@ def _multivector(settings: MultivectorSettings, context: HeadContext) -> Head:
 def _splade(settings: SpladeSettings, context: HeadContext) -> Head:
     # Imports transformers, which takes longer than the other heads' weights.
     from sie_pytorch.heads.own_class.masked_language import load_masked_language_head
-    from sie_pytorch.heads.sparse.splade import SpladeHead
+    from sie_pytorch.heads.sparse.splade import SegmentedSpladeHead, SpladeHead
 
     # A vocabulary's layer is as large as some transformers: it computes in their precision.
     dtype = getattr(torch, context.precision)
-    return SpladeHead(
-        settings, load_masked_language_head(context.card.path, dtype, context.device, context.card.records)
-    )
+    head = load_masked_language_head(context.card.path, dtype, context.device, context.card.records)
+    segmented = context.device.type == "cuda" and tried("splade")
+    return SegmentedSpladeHead(settings, head) if segmented else SpladeHead(settings, head)

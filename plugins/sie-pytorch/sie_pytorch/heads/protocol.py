@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from sie_text.heads import Head, Output
 from sie_text.heads import HeadContext as HostContext
 
-__all__ = ["Head", "HeadContext", "HeadMaker", "Output"]
+__all__ = ["Head", "HeadContext", "HeadMaker", "LateHead", "Output"]
 
 
 @dataclass(frozen=True)
@@ -28,3 +29,12 @@ HeadMaker = Callable[[HeadContext], Head]
 
 It raises `ModelLoadError` if weights are missing or do not fit.
 """
+
+
+@runtime_checkable
+class LateHead(Protocol):
+    """A head with results of a size that only the device knows, such as the entries that are not zero."""
+
+    def narrow(self, computed: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Make the results for `finish` of those of `compute`, on a CPU thread that may wait for the device."""
+        ...

@@ -191,11 +191,8 @@ class SentenceTransformersEncoder(Adapter):
         return [ItemOutput(dense=row, normalized=unit_length) for row in raw]
 
     def unload(self) -> None:
-        """Free the weights now, and PyTorch's cache of them."""
-        on_cuda = self._model.device.type == "cuda"
+        """Free the weights now; the engine frees PyTorch's cache of them."""
         del self._model, self._counter
-        if on_cuda:
-            torch.cuda.empty_cache()
 
     def _kept(self, text: str, call: Call) -> int:
         return self._counter.count(text, call.prompt, call.task, call.max_length).kept

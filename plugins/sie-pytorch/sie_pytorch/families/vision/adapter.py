@@ -108,10 +108,8 @@ class VisionEncoder(Adapter):
         return [_output(row, unit.payload.normalize) for unit, row in zip(units, raw.wait(), strict=True)]
 
     def unload(self) -> None:
-        """Free the weights now, and PyTorch's cache of them."""
+        """Free the weights now; the engine frees PyTorch's cache of them."""
         del self._towers
-        if self._transfers.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     def _check(self, item: Item, where: str) -> None:
         """Refuse an item that is not one text or one image."""

@@ -14,6 +14,7 @@ from sie_text.architectures import PreNorm
 from sie_pytorch.forward.loop.entry import Angles
 from sie_pytorch.forward.loop.linear import Rows, split_gate
 from sie_pytorch.forward.loop.stack import LayerNorms, LayerStack, plain_linear
+from sie_pytorch.forward.protocol import Batch
 
 LoraDelta = Callable[..., torch.Tensor | None]
 """Maps states and the names of the layers that they enter to the LoRA delta of the joined result, or None."""
@@ -78,7 +79,7 @@ class LoopParts(Protocol):
         """Return the number of rows to compute for `tokens` tokens, at least as many."""
         ...
 
-    def lay_out(self, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None) -> Any:
+    def lay_out(self, batch: Batch) -> Any:
         """Convert a batch's layout to the form of every layer's attention, once per pass."""
         ...
 

@@ -13,6 +13,7 @@ from sie_pytorch.forward.loop.entry import Angles
 from sie_pytorch.forward.loop.layer import LoraDelta, head_norms, up_projection_layers
 from sie_pytorch.forward.loop.linear import PackedLinear, Rows, row_count
 from sie_pytorch.forward.loop.stack import LayerStack, plain_linear
+from sie_pytorch.forward.protocol import Batch
 from sie_pytorch.forward.transfers import Transfers
 
 
@@ -41,9 +42,9 @@ class PrepackedParts:
         """See `linear.row_count`."""
         return row_count(tokens)
 
-    def lay_out(self, cu_seqlens: torch.Tensor, key_lengths: torch.Tensor | None) -> PackedLayout:
+    def lay_out(self, batch: Batch) -> PackedLayout:
         """See `LoopParts.lay_out`."""
-        return PackedLayout.of(cu_seqlens, key_lengths, self.transfers, eager=self.eager)
+        return PackedLayout.of(batch.cu_seqlens, batch.key_lengths, self.transfers, eager=self.eager)
 
     def rotation(self, stack: LayerStack, angles: Angles) -> Angles:
         """Return the angles unchanged."""

@@ -58,7 +58,7 @@ class LayerLoop:
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Compute the last hidden states; see `Runner.forward`."""
-        layout = self._parts.lay_out(batch.cu_seqlens, batch.key_lengths)
+        layout = self._parts.lay_out(batch)
         return self._run(batch, layout, preemption_point())
 
     def _run(self, batch: Batch, layout: Any, point: Callable[[], None] | None = None) -> torch.Tensor:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sie_text.heads import Choice, Head, HeadAdapter, joined
 from sie_text.sequences import PackedBatch
 
 from sie_core.contracts import ItemOutput, Lora, Unit, device_errors
 from sie_pytorch.forward.lora.files import load_lora
 from sie_pytorch.forward.protocol import Batch
-from sie_pytorch.forward.transfers import HostCopy, Transfers
+from sie_pytorch.forward.transfers import Results, Transfers
+from sie_pytorch.heads.protocol import LateHead
 
 if TYPE_CHECKING:
     from sie_pytorch.forward import BuiltRunner
 
-Computed = tuple[Any, list[HostCopy]]
+Computed = tuple[Any, Results]
 """A head's layout of a batch, and its tensors on their way to the host."""
+BYTES_A_TOKEN = 64
+"""Bound on the bytes that travel with a token, and with a sequence, in one copy: eight numbers."""
 
 
 class PackedModel(HeadAdapter):
@@ -61,11 +67,18 @@ class PackedModel(HeadAdapter):
             torch.set_num_threads(self._threads)
         batch, choice = PackedBatch([unit.payload for unit in units]), Choice.of(units)
         seen = None if batch.key_lengths is None else torch.from_numpy(batch.key_lengths)
-        upload, download = self._transfers.upload, self._transfers.download
         with device_errors(), torch.inference_mode():
-            inputs = [batch.ids, batch.positions, *([batch.types] if self._gives_types else [])]
-            ids, places, *types = upload(inputs)
-            layouts = [self._heads[output].lay_out(batch, upload) for output, _ in choice.choices]
+            staged = self._transfers.stage(BYTES_A_TOKEN * (len(batch.ids) + len(batch.cu_seqlens)))
+            bounds = batch.cu_seqlens.astype(np.int32)
+            inputs: list[NDArray[Any]] = [
+                batch.ids,
+                batch.positions,
+                bounds,
+                *([batch.types] if self._gives_types else []),
+            ]
+            ids, places, there, *types = staged.add(inputs)
+            layouts = [self._heads[output].lay_out(batch, staged.add) for output, _ in choice.choices]
+            staged.send()
             given = Batch(
                 ids,
                 places,
@@ -73,18 +86,23 @@ class PackedModel(HeadAdapter):
                 types=types[0] if types else None,
                 key_lengths=seen,
                 low_rank=None if choice.lora is None else choice.lora.payload,
+                bounds=there,
             )
             states = self._runner.forward(given)
             return [
-                (layout, [download(tensor) for tensor in self._heads[output].compute(states, layout, chosen)])
+                (layout, self._download(self._heads[output], self._heads[output].compute(states, layout, chosen)))
                 for (output, chosen), layout in zip(choice.choices, layouts, strict=True)
             ]
 
+    def _download(self, head: Head, computed: Sequence[torch.Tensor]) -> Results:
+        if isinstance(head, LateHead):
+            return self._transfers.download_late(partial(head.narrow, computed))
+        return self._transfers.download_all(computed)
+
     def await_device(self, units: Sequence[Unit], raw: list[Computed]) -> bool:
         """Wait for the results of the heads."""
-        for _, copies in raw:
-            for copy in copies:
-                copy.land()
+        for _, results in raw:
+            results.land()
         return True
 
     def finish(self, units: Sequence[Unit], raw: list[Computed]) -> Sequence[ItemOutput]:
@@ -92,8 +110,8 @@ class PackedModel(HeadAdapter):
         sequences, choices = [unit.payload for unit in units], Choice.of(units).choices
         return joined(
             [
-                (output, self._heads[output].finish(sequences, layout, [copy.wait() for copy in copies], chosen))
-                for (output, chosen), (layout, copies) in zip(choices, raw, strict=True)
+                (output, self._heads[output].finish(sequences, layout, results.wait(), chosen))
+                for (output, chosen), (layout, results) in zip(choices, raw, strict=True)
             ]
         )
 
@@ -108,7 +126,5 @@ class PackedModel(HeadAdapter):
             return load_lora(name, folder, self._runner, self._device)
 
     def unload(self) -> None:
-        """Free the weights now, and PyTorch's cache of them."""
+        """Free the weights now; the engine frees PyTorch's cache of them."""
         del self._runner, self._heads
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from sie_text import heads as host
+from sie_text.heads import Upload
+from sie_text.sequences import PackedBatch
 
 
 class SpladeHead(host.SpladeHead):
@@ -36,3 +40,51 @@ class SpladeHead(host.SpladeHead):
         rows, indices = weights.nonzero(as_tuple=True)
         counts = torch.bincount(rows, minlength=len(weights))
         return counts, indices.int(), weights[rows, indices]
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """The texts of a batch."""
+
+    bounds: list[int]
+    """`[texts + 1]`: the start of each, and the number of all tokens last."""
+    lengths: Any
+    """int64 `[texts]`, where the states are."""
+
+
+class SegmentedSpladeHead(SpladeHead):
+    """Pools all texts of a chunk at once, and leaves the search for entries to a thread that may wait for the device.
+
+    On a CPU, the pooling by segments takes seven times as long as text by text.
+    """
+
+    def lay_out(self, batch: PackedBatch, upload: Upload) -> Segments:
+        """Send the lengths of the texts."""
+        (lengths,) = upload([batch.lengths])
+        return Segments(batch.cu_seqlens.tolist(), lengths)
+
+    def compute(self, states: torch.Tensor, layout: Segments, choice: None) -> Sequence[torch.Tensor]:
+        """Turn flat states into pooled weights `[texts, vocabulary]`, of as many texts at a time as a chunk has."""
+        return tuple(self._segments(states, layout))
+
+    def narrow(self, computed: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Find the entries; see `SpladeHead.compute`."""
+        counts, indices, values = zip(*map(self._entries, computed), strict=True)
+        return tuple(map(self._join, (counts, indices, values)))
+
+    def _segments(self, states: torch.Tensor, layout: Segments) -> Iterator[torch.Tensor]:
+        done = 0
+        for group in self._groups(layout.bounds):
+            start, stop, texts = group[0], group[-1], len(group) - 1
+            if stop - start > self._chunk:  # one text beyond a chunk
+                yield from self._pooled(states, group)
+            else:
+                yield self._pool(self._head(states[start:stop]), layout.lengths[done : done + texts])
+            done += texts
+
+    def _pool(self, logits: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Pool `[tokens, vocabulary]` to float32 weights `[texts, vocabulary]`. Lengths checked would be a wait."""
+        if self._settings.pooling == "max":
+            largest = torch.segment_reduce(logits, "max", lengths=lengths, unsafe=True, initial=0)
+            return self._weigh(largest.float())
+        return torch.segment_reduce(self._weigh(logits.float().relu_()), "sum", lengths=lengths, unsafe=True, initial=0)

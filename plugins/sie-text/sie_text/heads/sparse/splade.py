@@ -39,8 +39,7 @@ class VocabularyLayer(Protocol):
 class SpladeHead(Head):
     """Runs the vocabulary's layer over a few tokens at a time, and keeps only the pooled result of each text.
 
-    Only nonzero entries are copied from a device to the host. Only the device knows their number: unlike other heads,
-    this one waits for it.
+    Only nonzero entries are copied from a device to the host.
     """
 
     output: Output = "sparse"
@@ -52,18 +51,17 @@ class SpladeHead(Head):
         self.dims = head.dims
         self.memory_bytes = head.memory_bytes
 
-    def lay_out(self, batch: PackedBatch, upload: Upload) -> list[int]:
+    def lay_out(self, batch: PackedBatch, upload: Upload) -> Any:
         """The start of each text, and the number of all tokens."""
-        bounds: list[int] = batch.cu_seqlens.tolist()
-        return bounds
+        return batch.cu_seqlens.tolist()
 
-    def compute(self, states: Any, layout: list[int], choice: None) -> Sequence[Any]:
+    def compute(self, states: Any, layout: Any, choice: None) -> Sequence[Any]:
         """Turn flat states into entries: their number per text, their indices, and their float32 weights."""
         counts, indices, values = zip(*(self._entries(rows) for rows in self._pooled(states, layout)), strict=True)
         return tuple(map(self._join, (counts, indices, values)))
 
     def finish(
-        self, sequences: Sequence[TokenSequence], layout: list[int], arrays: Sequence[NDArray[Any]], choice: None
+        self, sequences: Sequence[TokenSequence], layout: Any, arrays: Sequence[NDArray[Any]], choice: None
     ) -> list[ItemOutput]:
         """Hand each text its entries."""
         default = self._settings.max_active_dims
@@ -72,7 +70,7 @@ class SpladeHead(Head):
 
     def _pooled(self, states: Any, bounds: list[int]) -> Iterator[Any]:
         """Yield float32 weights `[texts, vocabulary]` of as many texts at a time as the bound on tokens allows."""
-        for group in _groups(bounds, self._chunk):
+        for group in self._groups(bounds):
             start, stop = group[0], group[-1]
             pooled = self._zeros(len(group) - 1, states)
             for low in range(start, stop, self._chunk):
@@ -82,6 +80,16 @@ class SpladeHead(Head):
                     if first < high and low < end:
                         self._take(pooled[row], logits[max(first, low) - low : min(end, high) - low])
             yield self._weigh(pooled) if self._settings.pooling == "max" else pooled
+
+    def _groups(self, bounds: list[int]) -> Iterator[list[int]]:
+        """Cut the bounds of texts into groups of up to a chunk's tokens; a longer text forms a group alone."""
+        group = bounds[:1]
+        for bound in bounds[1:]:
+            if len(group) > 1 and bound - group[0] > self._chunk:
+                yield group
+                group = group[-1:]
+            group.append(bound)
+        yield group
 
     # What differs between libraries:
 
@@ -111,14 +119,3 @@ class SpladeHead(Head):
         """Find the entries of `[texts, vocabulary]` that are not zero, row by row."""
         rows, indices = weights.nonzero()
         return np.bincount(rows, minlength=len(weights)), indices.astype(np.int32), weights[rows, indices]
-
-
-def _groups(bounds: list[int], most: int) -> Iterator[list[int]]:
-    """Cut the bounds of texts into groups of up to `most` tokens; a longer text forms a group alone."""
-    group = bounds[:1]
-    for bound in bounds[1:]:
-        if len(group) > 1 and bound - group[0] > most:
-            yield group
-            group = group[-1:]
-        group.append(bound)
-    yield group
