@@ -33,9 +33,11 @@ class Tally(HttpMetrics):
         self._tell = tell
         self._rows: list[tuple[Any, ...]] = []
 
-    def record(self, route: str, method: str, status: int, seconds: float, size: int) -> None:
+    def record(
+        self, route: str, method: str, status: int, seconds: float, size: int, recorded_as: str | None = None
+    ) -> None:
         """Count one request."""
-        self._add("record", route, method, status, seconds, size)
+        self._add("record", route, method, status, seconds, size, recorded_as)
 
     def failed(self, code: str, request_id: str) -> None:
         """Count a request that is answered with an error of the table."""
