@@ -92,9 +92,8 @@ def until(client: httpx.Client, query: str, said: Any = None) -> list[Any]:
 
 
 def filled_in(query: str) -> str:
-    for variable, value in {"$job": "sie", "$instance": ".*", "$model": ".*", "$__rate_interval": "30s"}.items():
-        query = query.replace(variable, value)
-    return query
+    query = query.replace("$job", "sie").replace("$__rate_interval", "30s")
+    return re.sub(r"\$\w+", ".*", query)
 
 
 def names_of_faults(query: str) -> set[str]:

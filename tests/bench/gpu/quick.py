@@ -54,6 +54,7 @@ SWITCHES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("SIE_CUDA_GRAPHS=auto", {"SIE_CUDA_GRAPHS": "auto"}),
     ("SIE_CUDA_TRIAL=copies", {"SIE_CUDA_TRIAL": "copies"}),
     ("SIE_CUDA_GRAPHS=auto and SIE_CUDA_TRIAL=copies", {"SIE_CUDA_GRAPHS": "auto", "SIE_CUDA_TRIAL": "copies"}),
+    ("SIE_FRONTENDS=4", {"SIE_FRONTENDS": "4"}),
 )
 """Settings that the rows of the whole server are measured with, and what to call them."""
 
@@ -161,8 +162,8 @@ def sparse(run: Run) -> None:
 
 
 PARTS: Mapping[str, tuple[Callable[[Run], None], float]] = {
-    "tests": (tests, 120.0),
-    "whole": (whole, 200.0),
+    "tests": (tests, 105.0),
+    "whole": (whole, 215.0),
     "profile": (profile, 75.0),
     "loops": (loops, 60.0),
     "decoder": (decoder, 45.0),

@@ -174,5 +174,5 @@ class FrontEnds:
             variables["SIE_MACHINE_PROFILE"] = profile
         descriptor = listener.fileno()
         command = [sys.executable, "-P", "-m", "sie_cluster.frontends.front", str(descriptor), str(self._folder)]
-        # SIGHUP drains, and one more of them ends nobody at once: the end of the connection tells the same.
-        return Program(f"front end {place}", command, variables, death_signal=signal.SIGHUP, inherited=(descriptor,))
+        # SIGQUIT drains, and one more of them ends nobody at once: the end of the connection tells the same.
+        return Program(f"front end {place}", command, variables, death_signal=signal.SIGQUIT, inherited=(descriptor,))

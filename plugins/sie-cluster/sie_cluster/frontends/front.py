@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 import socket
 import sys
 from functools import partial
@@ -36,7 +35,6 @@ from sie_core.tracing import make_tracer
 def main() -> None:
     """Serve until a signal, or until the process with the device has ended."""
     descriptor, folder = int(sys.argv[1]), Path(sys.argv[2])
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` is for the process that started this one
     collect_seldom()
     bound_arenas()
     settings = load_settings(Settings)
