@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes a gateway and a sidecar at work: every query of the cluster's dashboards returns data."""
+"""A real Prometheus that scrapes a gateway and a sidecar: every query of the cluster's dashboards returns data."""
 
 from __future__ import annotations
 
