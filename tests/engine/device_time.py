@@ -35,7 +35,10 @@ class Model:
         """Times what a run takes; asked before each."""
         self.limits = BatchLimits(16384, 64, run_s, weight=weight)
         self.leases = Leases(lambda: 0.0)
-        self.metrics = SimpleNamespace(ran=lambda *told: None, dropped=lambda *told: None)
+        nothing = SimpleNamespace(inc=lambda cost: None)
+        self.metrics = SimpleNamespace(
+            ran=lambda *told: None, dropped=lambda *told: None, wasted=nothing, first_batch=None
+        )
 
 
 @dataclass(eq=False)
