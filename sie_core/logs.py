@@ -40,8 +40,9 @@ call.
 
 REPEATS_S: Final = 10.0
 """Warnings and errors of one wording are counted for this many seconds."""
-MOST_REPEATS: Final = 10
-"""Of those this many are written, and then the number of the others: a flood leaves other lines to be found."""
+MOST_REPEATS: Final = 100
+"""Of those this many are written, and then the number of the others: more than there are plugins or configs with a
+fault of one kind, and few enough that other lines are found."""
 
 
 @dataclass(slots=True)
