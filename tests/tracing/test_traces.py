@@ -77,7 +77,7 @@ def test_a_request_has_each_stage_once_and_their_times_are_those_of_the_reply(
 
 
 def test_a_scraper_of_openmetrics_is_told_of_recorded_traces_as_exemplars(receiver: Receiver, server: Server) -> None:
-    replies = asyncio.run(asked(server.url, 4, first=2000))
+    replies = asyncio.run(asked(server.url, 4, first=5000))
     for accept, wanted in (("application/openmetrics-text; version=1.0.0", True), ("text/plain", False)):
         told = httpx.get(f"{server.url}/metrics", headers={"Accept": accept}, timeout=60).text
         found = set(re.findall(r'^sie_http_request_seconds_bucket.* # {trace_id="(\w+)"}', told, re.MULTILINE))
