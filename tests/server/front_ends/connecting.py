@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,8 +19,12 @@ MOST_TRIES = 200
 
 def front_ends(server: Server) -> list[psutil.Process]:
     """List the processes that take HTTP for a server."""
-    below = psutil.Process(server.process.pid).children()
-    return [each for each in below if "sie_cluster.frontends.front" in each.cmdline()]
+    found = []
+    for each in psutil.Process(server.process.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            if "sie_cluster.frontends.front" in each.cmdline():
+                found.append(each)
+    return found
 
 
 def connect_to_each(server: Server) -> dict[int, http.client.HTTPConnection]:
