@@ -15,7 +15,7 @@ _shown.maxlevel = 3
 _LONGEST_QUERY = 256
 """Characters of an unknown name that are compared with those that exist."""
 _LEAST_LIKE = 0.7
-"""The likeness from which a name is suggested: four letters resemble three of many a name."""
+"""The least likeness of a suggested name: a short unknown one matches parts of many."""
 _NEAR_THE_BEST = 0.15
 """By how much a suggested name may be less similar than the most similar one."""
 

@@ -64,7 +64,7 @@ class References:
                 reasons.append(f"{reference.name} {error}")
         if not reasons:
             family = self.served.adapter
-            reasons = [f"no plugin registers a reference for {wanted} of the family {family!r}; sie-pytorch has many"]
+            reasons = [f"no plugin registers a reference for {wanted} of the family {family!r}; install sie-pytorch"]
         raise NoReferenceError("; ".join(reasons))
 
     def computes(self, kind: Compared) -> bool:

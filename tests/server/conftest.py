@@ -28,12 +28,10 @@ class HeldModel:
         self.hold.unlink(missing_ok=True)
 
 
-@pytest.fixture
-def held_model(tmp_path: Path) -> HeldModel:
-    """Write the config of a held model; give its folder to a server as `SIE_MODELS_DIR`."""
-    model = HeldModel("test/held", tmp_path / "configs", tmp_path / "hold", tmp_path / "journal")
+def write_held(folder: Path, runtime: str = "{}") -> HeldModel:
+    """Write the config of a held model below a folder; `runtime` is YAML of its options at run time."""
+    model = HeldModel("test/held", folder / "configs", folder / "hold", folder / "journal")
     model.folder.mkdir()
-    model.hold.touch()
     (model.folder / "held.yaml").write_text(
         f"""
 sie_id: {model.id}
@@ -46,8 +44,17 @@ profiles:
     max_batch_tokens: 64
     adapter_options:
       loadtime: {{run_hold: {model.hold}, journal: {model.journal}}}
+      runtime: {runtime}
 """
     )
+    return model
+
+
+@pytest.fixture
+def held_model(tmp_path: Path) -> HeldModel:
+    """Write the config of a held model; give its folder to a server as `SIE_MODELS_DIR`."""
+    model = write_held(tmp_path)
+    model.hold.touch()
     return model
 
 

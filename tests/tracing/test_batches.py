@@ -17,6 +17,7 @@ pytest.importorskip("opentelemetry.sdk", reason="sie-core[tracing] is not instal
 from sie_fake.record import read_journal
 
 from tests.conftest import Server, run_server
+from tests.server.conftest import write_held
 from tests.tracing.receiver import Receiver, named, parent_of, receiving
 
 ROUTE = "POST /v1/encode/{model:path}"
@@ -68,27 +69,11 @@ class Held:
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
     folder = tmp_path_factory.mktemp("held")
-    hold, journal = folder / "hold", folder / "journal"
-    (folder / "configs").mkdir()
-    (folder / "configs/held.yaml").write_text(
-        f"""
-sie_id: {MODEL}
-package_backed: true
-tasks: {{encode: {{dense: {{dim: 8}}}}}}
-max_sequence_length: 64
-profiles:
-  default:
-    adapter_path: fake
-    max_batch_tokens: 64
-    adapter_options:
-      loadtime: {{run_hold: {hold}, journal: {journal}}}
-      runtime: {{crash_text: "[crash]"}}
-"""
-    )
+    model = write_held(folder, '{crash_text: "[crash]"}')
     with receiving() as receiver:
-        environment = {"SIE_PLUGINS": "fake", "SIE_MODELS_DIR": str(folder / "configs"), **receiver.environment}
+        environment = {"SIE_PLUGINS": "fake", "SIE_MODELS_DIR": str(model.folder), **receiver.environment}
         with run_server(folder, environment, ["--preload", MODEL]) as server:
-            yield Held(server, receiver, hold, journal)
+            yield Held(server, receiver, model.hold, model.journal)
 
 
 def test_each_batch_links_exactly_the_requests_that_ran_in_it(held: Held) -> None:

@@ -135,7 +135,7 @@ class Network:
             run(*self.within(name), "nft", "--file", "-", text=_table(rewritten, self._allowed(name, found)))
 
     def _allowed(self, name: str, found: list[Document]) -> list[str]:
-        """Write the rules of a pod's policies, each with a count of who has used it."""
+        """Write the rules of a pod's NetworkPolicies; each counts the connections that it lets in."""
         policies = [
             each["spec"]
             for each in found
@@ -159,7 +159,7 @@ class Network:
         return [*own, *rules, "meta l4proto tcp reject with tcp reset"]
 
     def used(self) -> set[tuple[str, str, int]]:
-        """Return who has called whom since the policies apply: component, component and container port."""
+        """Return the connections since the policies apply: the caller's component, the called one and its port."""
         found = set()
         for name in self._labels:
             listed = run(*self.within(name), "nft", "list", "ruleset")

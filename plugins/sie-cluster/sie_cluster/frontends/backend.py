@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sie_sdk.wire import pack, unpack
 
@@ -15,7 +15,7 @@ from sie_cluster.gateway.flights.slicing import pack_items
 from sie_cluster.ipc.framing import FrameStream, Kind
 from sie_cluster.messages.errors import error_from_map
 from sie_cluster.messages.frames import FrameError
-from sie_cluster.messages.requests import load_wait_row, pack_shared
+from sie_cluster.messages.requests import pack_for_tokenizer, pack_shared, read_tokens
 from sie_cluster.messages.status import read_model
 from sie_cluster.messages.work import ResultHead, WorkHead, WorkOperation, decode_result, work_pieces
 from sie_core.contracts import (
@@ -32,6 +32,7 @@ from sie_core.logs import current_request, request_fields
 
 Answer = tuple[ResultHead, list[bytes]]
 LOST = "The process that runs the models has ended; retry shortly, or on another server."
+NO_LOOKUPS = "A front end answers no lookup; the process that runs the models does. Report this as a bug."
 NOTHING = pack(None)
 
 
@@ -147,14 +148,11 @@ class DeviceBackend:
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
         """Have the tokens of texts listed."""
-        shared = {"special": request.special, "most": request.most}
-        rows: list[Any] = await self._ask(request, "tokenize", shared, request.texts)
-        return [[Token(*row[:3], start=row[3], stop=row[4]) for row in each] for each in rows]
+        return [read_tokens(item) for item in await self._ask(request, "tokenize")]
 
     async def decode(self, request: DecodeRequest) -> Sequence[str]:
         """Have the texts of tokens written."""
-        ids = [list(each) for each in request.ids]
-        return await self._ask(request, "decode", {"special": request.special}, ids)
+        return [str(unpack(item)) for item in await self._ask(request, "decode")]
 
     async def describe(self, model: str) -> ModelInfo:
         """Have one model described."""
@@ -164,30 +162,24 @@ class DeviceBackend:
 
     def models(self) -> NoReturn:
         """Refuse: the process with the device answers all lookups."""
-        raise NotImplementedError
+        raise InferenceError("INTERNAL_ERROR", NO_LOOKUPS)
 
     def model(self, model: str) -> NoReturn:
         """Refuse, as `models`."""
-        raise NotImplementedError
+        raise InferenceError("INTERNAL_ERROR", NO_LOOKUPS)
 
     def plugins(self) -> NoReturn:
         """Refuse, as `models`."""
-        raise NotImplementedError
+        raise InferenceError("INTERNAL_ERROR", NO_LOOKUPS)
 
     def health(self) -> Health:
         """Say whether the process with the device is there."""
         return Health(None, LOST if self._link.lost else None)
 
-    async def _ask(
-        self,
-        request: TokenizeRequest | DecodeRequest,
-        operation: WorkOperation,
-        shared: Mapping[str, Any],
-        values: Sequence[Any],
-    ) -> list[Any]:
-        told = pack({**shared, "load_wait": load_wait_row(request.load_wait)})
-        _, items = await self._link.ask(_head(request, operation, len(values)), told, [pack(each) for each in values])
-        return [unpack(item) for item in items]
+    async def _ask(self, request: TokenizeRequest | DecodeRequest, operation: WorkOperation) -> list[bytes]:
+        shared, values = pack_for_tokenizer(request)
+        _, items = await self._link.ask(_head(request, operation, len(values)), shared, values)
+        return items
 
 
 def _head(

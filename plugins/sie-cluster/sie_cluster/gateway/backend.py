@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from sie_bundle.bundles.registry import Registry
-from sie_sdk.wire import pack, unpack
+from sie_sdk.wire import unpack
 
 from sie_cluster.configs.follower import Follower
 from sie_cluster.fleet.health.workers import Workers, comes_up
@@ -25,7 +25,7 @@ from sie_cluster.gateway.sight.dialled import DialledWorkers
 from sie_cluster.gateway.sight.heard import held_models, worker_info
 from sie_cluster.messages.frames import size_of
 from sie_cluster.messages.health import WorkerReport
-from sie_cluster.messages.requests import load_wait_row, pack_shared
+from sie_cluster.messages.requests import pack_for_tokenizer, pack_shared, read_tokens
 from sie_cluster.messages.work import MOST_ITEMS, WorkOperation
 from sie_core.catalog import Catalog
 from sie_core.catalog.info import describe
@@ -152,16 +152,11 @@ class QueueBackend:
 
     async def tokenize(self, request: TokenizeRequest) -> Sequence[Sequence[Token]]:
         """Have workers list the tokens of texts."""
-        shared = {"special": request.special, "most": request.most}
-        items = await self._ask(request, "tokenize", shared, request.texts)
-        rows: list[Any] = [unpack(item) for item in items]
-        return [[Token(*row[:3], start=row[3], stop=row[4]) for row in each] for each in rows]
+        return [read_tokens(item) for item in await self._ask(request, "tokenize")]
 
     async def decode(self, request: DecodeRequest) -> Sequence[str]:
         """Have workers write the texts of tokens."""
-        ids = [list(each) for each in request.ids]
-        items = await self._ask(request, "decode", {"special": request.special}, ids)
-        return [str(unpack(item)) for item in items]
+        return [str(unpack(item)) for item in await self._ask(request, "decode")]
 
     def models(self) -> list[ModelInfo]:
         """List every served model, those first whose weights some worker has."""
@@ -260,17 +255,10 @@ class QueueBackend:
     def _left_s(self, deadline: float | None) -> float:
         return self._timeout_s if deadline is None else min(self._timeout_s, deadline - time.monotonic())
 
-    async def _ask(
-        self,
-        request: TokenizeRequest | DecodeRequest,
-        operation: WorkOperation,
-        shared: Mapping[str, Any],
-        values: Sequence[Any],
-    ) -> list[bytes]:
+    async def _ask(self, request: TokenizeRequest | DecodeRequest, operation: WorkOperation) -> list[bytes]:
         to = self._router.route(request.model)
         await self._have_worker(to, request.load_wait, request.deadline)
-        told = pack({**shared, "load_wait": load_wait_row(request.load_wait)})
-        packed = Packed(to, operation, request.request_id, told, [pack(value) for value in values])
+        packed = Packed(to, operation, request.request_id, *pack_for_tokenizer(request))
         flight = await self._carry(packed, request.deadline)
         return _items(flight)
 

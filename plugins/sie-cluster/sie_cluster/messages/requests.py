@@ -12,7 +12,7 @@ from typing import Any, cast
 from sie_sdk.wire import WireError, pack, pack_each, pack_with_arrays, unpack
 
 from sie_cluster.messages.frames import FrameError, NewerFrame
-from sie_core.contracts import InferenceRequest, Item, LoadWait, Media, ReplyForm
+from sie_core.contracts import DecodeRequest, InferenceRequest, Item, LoadWait, Media, ReplyForm, Token, TokenizeRequest
 
 OF_THE_HEAD = frozenset(
     {"model", "operation", "items", "request_id", "deadline", "query", "client", "priority"}
@@ -158,6 +158,20 @@ def read_load_wait(row: Sequence[Any], place: Place | None = None) -> LoadWait:
     seconds, if_soon = row
     wait = LoadWait(float(seconds), bool(if_soon))
     return wait if place is None else replace(wait, place=place)
+
+
+def pack_for_tokenizer(request: TokenizeRequest | DecodeRequest) -> tuple[bytes, list[bytes]]:
+    """Write what is asked of a model's tokenizer: what the texts or lists of ids share, and each of them."""
+    told: dict[str, Any] = {"special": request.special, "load_wait": load_wait_row(request.load_wait)}
+    if isinstance(request, DecodeRequest):
+        return pack(told), [pack(list(ids)) for ids in request.ids]
+    return pack({**told, "most": request.most}), [pack(text) for text in request.texts]
+
+
+def read_tokens(packed: bytes) -> list[Token]:
+    """Read the tokens of one text."""
+    rows: Any = unpack(packed)
+    return [Token(*row[:3], start=row[3], stop=row[4]) for row in rows]
 
 
 def _told(item: Item) -> dict[str, Any]:

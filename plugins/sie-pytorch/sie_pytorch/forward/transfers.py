@@ -257,7 +257,7 @@ class HostCopies:
 
 
 class LateCopies:
-    """Results of a size that only the device knows: whoever waits for them computes them, beside the next batch."""
+    """Results whose size only the device knows: computed by the thread that waits for them, beside the next batch."""
 
     def __init__(self, work: Callable[[], HostCopies]) -> None:
         self._work: Callable[[], HostCopies] | None = work
