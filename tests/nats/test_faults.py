@@ -305,6 +305,30 @@ async def test_work_that_waits_is_known_to_be_there_and_none_of_it_is_read(own_b
     await one.close()
 
 
+async def test_what_is_handed_back_while_its_pull_ends_is_given_to_another(own_broker: Broker):
+    """The broker gives some of it to the ending pull again, until it sees the end."""
+    one, other = transport(own_broker.url), transport(own_broker.url)
+    await one.open()
+    await other.open()
+    await one.declare_queue(QUEUE)
+    await one.declare_consumer(ConsumerSettings("work", "all", "work.*", ack_wait_s=600.0))
+    for sent in range(10):
+        came, again = asyncio.Queue[Delivery](), asyncio.Queue[Delivery]()
+        ending = await one.pull("work", "all", came.put_nowait, credit=200)
+        for number in range(100):
+            await publish(one, f"{sent}-{number}")
+        held = [await next_of(came) for _ in range(100)]
+        pull = await other.pull("work", "all", again.put_nowait, credit=200)
+        for each in held:
+            each.nak()
+        await ending.close()
+        for _ in held:
+            (await next_of(again)).ack()
+        await pull.close()
+    await one.close()
+    await other.close()
+
+
 async def test_a_stop_of_this_process_asks_for_nothing_twice(own_broker: Broker, monkeypatch: pytest.MonkeyPatch):
     """Two standing requests would bring more than the credit; what is handed back counts as delivered."""
     monkeypatch.setattr("sie_nats.pulling.HEARTBEAT_S", 0.1)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from nats import errors
-from nats.aio.client import Client, __version__
+from nats.aio.client import PING_PROTO, Client, __version__
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
@@ -25,7 +25,8 @@ from sie_nats.reading import MessageReader
 
 PRIVATE = ("_sid", "_status", "_transport", "_pending", "_pending_data_size", "_flush_queue", "_flusher_task",
            "_reading_task", "_pongs", "_ps",
-           "_read_loop", "_process_msg", "_process_op_err", "_remove_sub")  # fmt: skip
+           "_read_loop", "_process_msg", "_process_op_err", "_remove_sub", "_send_ping", "_send_command",
+           "_flush_pending")  # fmt: skip
 """Private attributes of the client used here and by the connection's watchdog."""
 _PROBE = b"MSG probe 7 back 4\r\nwork\r\nHMSG probe 7 12 16\r\nNATS/1.0\r\n\r\nmore\r\n"
 _BLANK = re.compile(r"[ \t\r\n]")
@@ -113,6 +114,16 @@ class DirectClient(Client):
             direct = MessageReader(plain, idle, self._takes, self._hand_over)
             setattr(reader, "feed_data", direct.feed)  # noqa: B010 - a method of this reader alone
         await super()._read_loop()
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        """Send a PING behind what waits to be sent.
+
+        nats-py's own overtakes it: `flush` then ends before the broker has seen what was sent before, and a
+        subscription that drains misses the messages that the broker sent until it saw the UNSUB.
+        """
+        self._pongs.append(asyncio.get_running_loop().create_future() if future is None else future)
+        await self._send_command(PING_PROTO)
+        await self._flush_pending()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> None:
         if sid in self._takes:
