@@ -75,6 +75,7 @@ def test_a_cluster_that_runs_is_well_and_wrong_tokens_logins_and_addresses_are_t
         with answering({"/api/v1/query": DEMAND}, {}) as prometheus:
             well = doctor(env, "--prometheus", prometheus, "--json")
         found = states(well)
+        assert found.pop("store sie-pools")[0] in ("ok", "note")  # a gateway may not have made it yet
         assert (well.exit_code, {state for state, _ in found.values()}) == (0, {"ok"}), well.output
         assert {"config service, admin token", "gateway, configs", "worker worker-1", "Prometheus"} <= found.keys()
         assert {"broker", "queue sie-work-_default", "queue sie-dlq-_default", "payload store"} <= found.keys()
