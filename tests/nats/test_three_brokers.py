@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from sie_cluster.queue.broker import ensure_queue
 from sie_cluster.queue.subjects import work_queue
 
-from sie_core.contracts import QueueTransport
+from sie_core.contracts import QueueError, QueueTransport
 from sie_core.serving.listening import reserve
 from tests.cluster.in_process import Cluster, running
 from tests.nats.conftest import Broker, transport
@@ -144,3 +144,22 @@ async def test_a_store_gets_more_copies_once_there_are_more_brokers_and_loses_no
     await brokers.ask("INFO")
     make = lambda one: one.key_value("store")  # noqa: E731
     assert [await brokers.copies(each, "KV_store", make) for each in "131"] == [1, 3, 3]
+
+
+async def test_a_queue_without_a_majority_of_its_brokers_is_not_taken_for_an_empty_one(brokers: Brokers) -> None:
+    await brokers.ask("INFO")
+    one = transport(brokers.url, replicas="3")
+    await one.open()
+    await asyncio.wait_for(ensure_queue(one, QUEUE), BOUND_S)
+    leader = await brokers.leader()
+    for each in brokers.all:
+        if each is not leader:
+            each.kill()
+    told = ""
+    async with asyncio.timeout(BOUND_S):
+        while "hears most brokers" not in told:
+            try:
+                assert await one.backlog(QUEUE.name) == {}, "it leads until it misses the others"
+            except QueueError as error:
+                told = str(error)
+    await one.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from nats.aio.client import Server
@@ -88,12 +88,19 @@ async def _alone_s(connection: Connected, queue: str) -> float | None:
     except Exception:  # without this task nobody would leave a broker that is cut off
         log.exception("what the broker says of the queue %s cannot be read", queue)
         return None
+    if hears_most(told):
+        return None
+    return LEAVE_S if told["cluster"].get("leader") else 0.0
+
+
+def hears_most(told: Mapping[str, Any]) -> bool:
+    """Whether a queue's leader tells of it, and hears most copies; a copy without a leader tells, too."""
     cluster = told.get("cluster") or {}
     if cluster and not cluster.get("leader"):
-        return 0.0  # a copy tells what it has
+        return False
     followers = cluster.get("replicas") or []
     silent_s = sorted(math.inf if each.get("offline") else each.get("active", 0) / 1e9 for each in followers)
-    return LEAVE_S if silent_s and silent_s[(len(silent_s) - 1) // 2] >= HEARD_S else None
+    return not silent_s or silent_s[(len(silent_s) - 1) // 2] < HEARD_S
 
 
 class Turns:

@@ -28,7 +28,7 @@ from sie_core.contracts import (
 )
 from sie_nats.client import Arrived, Take
 from sie_nats.connection import Connection, api_error
-from sie_nats.moving import leave_if_cut_off
+from sie_nats.moving import hears_most, leave_if_cut_off
 from sie_nats.options import Options
 from sie_nats.pulling import LEAST_LINGER_S, LINGER_S, JetStreamPull
 from sie_nats.stores.journals import JetStreamJournal, journal_config
@@ -231,6 +231,8 @@ class JetStreamTransport(QueueTransport):
         while True:
             question = {"subjects_filter": subject, "offset": len(counts)}
             answer = await self._connection.ask(f"STREAM.INFO.{queue}", question)
+            if not hears_most(answer):
+                raise QueueError("UNAVAILABLE", f"{queue} has no leader that hears most brokers.")
             page = answer["state"].get("subjects") or {}
             counts |= page
             if not page or len(counts) >= answer.get("total", 0):

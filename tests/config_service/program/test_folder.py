@@ -206,7 +206,7 @@ def test_the_commands_of_the_page_print_what_it_says(server: Server, run: Run, t
     (step,) = steps(PAGE)
     code = step.code.replace("SIE_ADMIN_TOKEN=…", "SIE_ADMIN_TOKEN=the-admin")
     follow(replace(step, code=code), server.url, tmp_path)
-    assert run("diff", tmp_path / "models").exit_code == 0
+    assert run("diff", tmp_path / "configs").exit_code == 0
 
 
 def apply_in_a_process(folder: Path, env: dict[str, str]) -> None:

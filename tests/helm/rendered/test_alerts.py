@@ -17,6 +17,7 @@ from tests.helm.matrix import KEDA, merged
 
 SOURCES = "\n".join(file.read_text() for file in (ROOT / "plugins/sie-cluster/sie_cluster").rglob("*.py"))
 OBSERVABILITY = ROOT / "helm/observability"
+RUNBOOKS = (ROOT / "docs/operate/observe/runbooks.md").read_text()
 ALERTS = {"alertRules": {"enabled": True, "labels": {"team": "search"}}}
 
 
@@ -38,6 +39,8 @@ def test_every_metric_of_an_alert_is_one_of_a_program(groups: list[dict[str, Any
             plain = name.removesuffix("_total")
             assert re.search(rf'"(?:{plain}|{plain.removeprefix("sie_gateway_")})"', SOURCES), name
         assert "{{ $labels" in rule["annotations"]["summary"] or "by (namespace)" in rule["expr"]
+        assert rule["annotations"]["runbook"] == f"docs/operate/observe/runbooks.md#{rule['alert'].lower()}"
+        assert f"\n## {rule['alert']}\n" in RUNBOOKS
 
 
 def test_the_rules_of_every_server_are_there_as_they_are(groups: list[dict[str, Any]]) -> None:

@@ -93,8 +93,8 @@ async def bury(transport: QueueTransport, pool: str, head: WorkHead, why: str, w
 
 async def read_dead(
     transport: QueueTransport, pool: str, most: int, show: Callable[[DeadLetter], None], *, remove: bool
-) -> None:
-    """Show dead letters of a pool in their order, and remove what was shown if asked to.
+) -> int:
+    """Show dead letters of a pool in their order, and remove what was shown if asked to; return how many came.
 
     Those that cannot be read are logged and stay.
 
@@ -104,7 +104,7 @@ async def read_dead(
     queue = dead_queue(pool)
     wanted = min(most, sum((await transport.backlog(queue.name)).values()))
     if not wanted:
-        return
+        return 0
     consumer = ConsumerSettings(
         queue.name, READER, queue.subjects[0], ack_wait_s=READ_S, max_deliver=MOST_READINGS, max_in_flight=wanted
     )
@@ -134,6 +134,7 @@ async def read_dead(
             delivery.ack()
         else:
             delivery.nak()
+    return len(came)
 
 
 async def _made(transport: QueueTransport, queue: QueueSettings) -> None:

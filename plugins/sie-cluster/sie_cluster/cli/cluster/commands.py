@@ -80,7 +80,8 @@ def dead_letters(most: int, remove: bool, as_json: bool, **options: Any) -> None
             transport = transport_maker(settings, plugins)()
             await transport.open()
             try:
-                await read_dead(transport, settings.pool, most, show, remove=remove)
+                if not await read_dead(transport, settings.pool, most, show, remove=remove):
+                    click.echo(f"Queue pool {settings.pool} has no dead letters.", err=True)
             finally:
                 await transport.close()
 
