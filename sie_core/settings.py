@@ -556,7 +556,11 @@ def load_settings(model: type[Settings] | None = None, /, **arguments: Any) -> S
     of_files: dict[str, Any] = {}
     for name, file in files.items():
         if name not in given:
-            secrets = read_secret(file, several=(several := holds_several(model, name)))
+            several = holds_several(model, name)
+            try:
+                secrets = read_secret(file, several=several)
+            except SettingsError as error:
+                raise SettingsError(f"{variable(name)}{FILE}: {error}") from None
             of_files[name] = secrets if several else secrets[0]
     try:
         settings = model(**of_files, **given)

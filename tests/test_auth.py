@@ -227,10 +227,10 @@ def test_a_secret_of_two_sources_of_a_missing_file_or_of_an_empty_one_stops_the_
 ) -> None:
     file = tmp_path / "token"
     monkeypatch.setenv("SIE_AUTH_TOKEN_FILE", str(file))
-    with pytest.raises(SettingsError, match=r"token cannot be read"):
+    with pytest.raises(SettingsError, match=r"^SIE_AUTH_TOKEN_FILE: the secret of .*token cannot be read"):
         load_settings()
     file.write_text(" \n")
-    with pytest.raises(SettingsError, match="is empty, and is to hold a secret"):
+    with pytest.raises(SettingsError, match=r"^SIE_AUTH_TOKEN_FILE: .* is empty, and is to hold a secret"):
         load_settings()
     file.write_text("tökén")
     with pytest.raises(SettingsError, match=r"SIE_AUTH_TOKEN_FILE=\(a secret\): a token is printable ASCII"):
