@@ -1,4 +1,4 @@
-"""Writes the tables of the docs from the code they describe; `--check` only says which are out of date.
+"""Writes the tables of the docs, and the schema of the chart's values; `--check` only says which are out of date.
 
 A table stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
@@ -95,11 +95,19 @@ def libraries() -> str:
 
 
 def _pages() -> Any:
+    return _beside("contract_pages")
+
+
+def _beside(module: str) -> Any:
     sys.path.insert(0, str(DOCS))
     try:
-        return import_module("contract_pages")
+        return import_module(module)
     finally:
         sys.path.remove(str(DOCS))
+
+
+def chart_values() -> str:
+    return table(("value", "default", "allowed", "meaning"), list(_beside("chart_values").of_chart().rows()))
 
 
 def checks() -> str:
@@ -317,6 +325,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "contracts": contracts,
     "libraries": libraries,
     "checks": checks,
+    "chart-values": chart_values,
     "commands": commands,
     "metrics": metrics,
     "muvera": lambda: parameters("muvera"),
@@ -330,11 +339,18 @@ def render(text: str) -> str:
     return BLOCK.sub(lambda match: match[1] + TABLES[match["name"]]() + match[3], text)
 
 
+def made() -> dict[Path, str]:
+    """Make every file anew: the pages, and the schema of the chart's values."""
+    pages = {page: render(page.read_text()) for page in sorted(DOCS.glob("**/*.md"))}
+    values = _beside("chart_values")
+    return {**pages, values.CHART / "values.schema.json": values.of_chart().schema()}
+
+
 def main() -> int:
-    stale = [page for page in sorted(DOCS.glob("**/*.md")) if render(page.read_text()) != page.read_text()]
+    stale = {page: text for page, text in made().items() if text != page.read_text()}
     if "--check" not in sys.argv:
-        for page in stale:
-            page.write_text(render(page.read_text()))
+        for page, text in stale.items():
+            page.write_text(text)
         return 0
     for page in stale:
         print(f"{page.relative_to(DOCS.parent)} is out of date: run `make docs`")

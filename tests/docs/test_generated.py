@@ -25,6 +25,12 @@ def test_every_generated_table_is_up_to_date(page):
     assert load_generator().render(text) == text, "run `make docs`"
 
 
+def test_the_schema_of_the_charts_values_is_that_of_their_comments():
+    (file, text), *others = ((file, text) for file, text in load_generator().made().items() if file.suffix == ".json")
+    assert not others
+    assert file.read_text() == text, "run `make docs`"
+
+
 def test_every_table_the_generator_knows_stands_in_the_docs():
     placed = {name for page in PAGES for name in re.findall(r"<!-- generated: ([\w-]+) -->", page.read_text())}
     assert placed == set(load_generator().TABLES)

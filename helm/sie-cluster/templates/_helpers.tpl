@@ -91,7 +91,8 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Probes of a container by its port's name: (list "http" 60). */}}
+{{/* Probes of a container by its port's name, and the numbers of all ports that must be live if these are several:
+(list "http" 60) or (list "http" 60 8080 9095). */}}
 {{- define "sie.probes" -}}
 startupProbe:
   httpGet: {path: /livez, port: {{ index . 0 }}}
@@ -99,7 +100,19 @@ startupProbe:
   timeoutSeconds: 5
   failureThreshold: {{ max 1 (div (index . 1) 5) }}
 livenessProbe:
+  {{- if gt (len .) 2 }}
+  exec:
+    command:
+      - /opt/sie/bin/python
+      - -ISc
+      # Not by a proxy that the settings name.
+      - import sys, urllib.request as by; ask = by.build_opener(by.ProxyHandler({})).open; [ask(url) for url in sys.argv[1:]]
+      {{- range slice . 2 }}
+      - http://127.0.0.1:{{ . }}/livez
+      {{- end }}
+  {{- else }}
   httpGet: {path: /livez, port: {{ index . 0 }}}
+  {{- end }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -185,8 +186,14 @@ def test_probes_and_ports_of_a_container_agree(rendered: dict[str, list[Document
     for found in rendered.values():
         for where, container in containers(found):
             ports = {port["name"] for port in container.get("ports", ())}
+            numbers = {port["containerPort"] for port in container.get("ports", ())}
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-                if "DaemonSet" not in where:
+                if "DaemonSet" in where:
+                    continue
+                if "exec" in container[probe]:
+                    asked = re.findall(r"127\.0\.0\.1:(\d+)", " ".join(container[probe]["exec"]["command"]))
+                    assert set(map(int, asked)) == numbers, where
+                else:
                     assert container[probe]["httpGet"]["port"] in ports, where
 
 

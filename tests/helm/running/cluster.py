@@ -1,4 +1,4 @@
-"""Runs the processes of rendered manifests: probes say when each is ready, and one that ends is started again."""
+"""Runs the processes of rendered manifests as a kubelet does: by their probes, and again where they end."""
 
 from __future__ import annotations
 
@@ -24,45 +24,73 @@ LOOK_S = 0.2
 
 
 class Running:
-    """A container's process, started again where it ends."""
+    """A container's process, started again where it ends, and where its startup or liveness probe fails too often."""
 
-    def __init__(self, container: Container) -> None:
-        self.container, self.restarts = container, 0
+    def __init__(self, container: Container, stopping: threading.Event) -> None:
+        self.container, self.restarts, self.condemned = container, 0, 0
+        """`condemned`: how many of the restarts a probe decided."""
+        self.pace = 1.0
+        """By how much faster liveness is asked for, and the grace ends, than the manifest says."""
         self.log = container.folder / f"{container.name.rpartition('/')[2]}.log"
-        self._ending = False
-        self.process = self._start()
+        self._stopping = stopping
+        self._start()
+        self._watch = threading.Thread(target=self._watching, daemon=True)
+        self._watch.start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         bare = {name: os.environ[name] for name in ("PATH", "LANG", "OMP_WAIT_POLICY") if name in os.environ}
         home = {"HOME": str(self.container.folder), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
         with self.log.open("ab") as log:
-            return subprocess.Popen(
+            self.process = subprocess.Popen(
                 self.container.command, env={**bare, **home, **self.container.env}, cwd=self.container.folder,
                 stdout=log, stderr=log,
             )  # fmt: skip
+        self.started, self._failures, self._asked = False, 0, time.monotonic()
 
-    def look(self) -> None:
-        """Start it again if it has ended."""
-        if not self._ending and self.process.poll() is not None:
-            self.restarts += 1
-            self.process = self._start()
+    def _watching(self) -> None:
+        while not self._stopping.wait(LOOK_S):
+            if self.process.poll() is not None:
+                self.restarts += 1
+                self._start()
+            elif self._is_condemned():
+                self.end()
+                self.condemned += 1
+
+    def _is_condemned(self) -> bool:
+        """Ask the probe whose turn it is, if it is time, and count; liveness has its turn after the first success."""
+        name, pace = ("livenessProbe", self.pace) if self.started else ("startupProbe", 1)
+        asked = self.container.spec[name]
+        if time.monotonic() < self._asked + asked["periodSeconds"] / pace:
+            return False
+        self._asked = time.monotonic()
+        if self.is_(name):
+            self.started, self._failures = True, 0
+        else:
+            self._failures += 1
+        return self._failures >= asked["failureThreshold"]
 
     def is_(self, probe: str) -> bool:
         """Whether a probe is green."""
+        timeout, command = self.container.spec[probe]["timeoutSeconds"], self.container.command_of(probe)
         try:
-            return httpx.get(self.container.probe(probe), timeout=5).status_code == 200
-        except httpx.HTTPError:
+            if command:
+                return subprocess.run(command, timeout=timeout, capture_output=True).returncode == 0
+            return httpx.get(self.container.probe(probe), timeout=timeout).is_success
+        except (httpx.HTTPError, subprocess.TimeoutExpired):
             return False
 
     def end(self) -> int:
         """End it by SIGTERM, and after its pod's grace by SIGKILL; return its status. Nobody waits for `preStop`."""
-        self._ending = True
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(self.container.grace_s)
+            return self.process.wait(self.container.grace_s / self.pace)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
+
+    def unwatched(self) -> None:
+        """Wait until nobody starts it again."""
+        self._watch.join()
 
 
 class Cluster:
@@ -82,15 +110,8 @@ class Cluster:
             network.apply(found, self.pods, folder)
         known = {} if network else addresses(found, self.pods)
         described = [each for pod in self.pods for each in containers_of(pod, found, known, folder / pod.name)]
-        self.containers = {each.name: Running(each) for each in described}
         self._stopping = threading.Event()
-        self._watch = threading.Thread(target=self._watching, daemon=True)
-        self._watch.start()
-
-    def _watching(self) -> None:
-        while not self._stopping.wait(LOOK_S):
-            for each in self.containers.values():
-                each.look()
+        self.containers = {each.name: Running(each, self._stopping) for each in described}
 
     def of(self, component: str) -> list[Running]:
         """List the containers of a component."""
@@ -132,7 +153,8 @@ class Cluster:
     def end(self) -> dict[str, int]:
         """End workers, gateways, config services and brokers in this order; return their statuses."""
         self._stopping.set()
-        self._watch.join()
+        for each in self.containers.values():
+            each.unwatched()
         order = ("worker", "gateway", "config", "nats")
         return {each.container.name: each.end() for component in order for each in self.of(component)}
 

@@ -40,9 +40,23 @@ class Container:
     spec: Document
     grace_s: float
     folder: Path
+    within: Sequence[str] = ()
+    """What its commands begin with."""
+
+    def command_of(self, kind: str) -> list[str]:
+        """Return the command of a probe; an empty one where it asks a URL."""
+        if "exec" not in self.spec[kind]:
+            return []
+        ports = {port["containerPort"]: self.ports[port["name"]] for port in self.spec["ports"]}
+        program, *words = self.spec[kind]["exec"]["command"]
+        assert program == "/opt/sie/bin/python"
+        there = [
+            re.sub(r"(127\.0\.0\.1:)(\d+)", lambda match: f"{match[1]}{ports[int(match[2])]}", word) for word in words
+        ]
+        return [*self.within, sys.executable, *there]
 
     def probe(self, kind: str) -> str:
-        """Return the URL of a probe."""
+        """Return the URL that a probe asks."""
         asked = self.spec[kind]["httpGet"]
         return f"http://{self.host}:{self.ports[asked['port']]}{asked['path']}"
 
@@ -135,6 +149,7 @@ def containers_of(pod: Pod, found: list[Document], known: Mapping[str, str], fol
             spec,
             pod.spec["terminationGracePeriodSeconds"],
             folder,
+            pod.within,
         )
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import socket
 import tempfile
 import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 from sie_sdk import SIEClient
 from sie_sdk.errors import SIEError
@@ -32,6 +35,8 @@ TEXTS = ["A chart is rendered.", "It is run as it stands.", "Each vector is the 
 TOLERANCE = 1e-4
 """Of a component, in float32."""
 BACK_S = 60.0
+PACE = 20.0
+"""Liveness is asked for so much faster than the chart says, lest the test take minutes."""
 SMALL = {
     "auth": {"mode": "token"},
     "drainTimeoutSeconds": 10,
@@ -52,9 +57,10 @@ LET_IN = {
     ("nats", 6222): {"nats"},
     ("nats", 8222): set[str](),
 }
+WITH_SIDECARS, OWN_SIDECARS = "three brokers and sidecars", "one open broker, and workers that start their sidecars"
 INSTALLS: dict[str, dict[str, Any]] = {
-    "three brokers and sidecars": {"nats": {"replicas": 3}},
-    "one open broker, and workers that start their sidecars": {
+    WITH_SIDECARS: {"nats": {"replicas": 3}},
+    OWN_SIDECARS: {
         "nats": {"users": False},
         "auth": {"mode": "none"},
         "config": {"replicas": 1},
@@ -199,6 +205,49 @@ def test_the_autoscalers_series_are_there_from_the_start(cluster: Cluster) -> No
     metrics = httpx.get(f"{cluster.urls('gateway')[0]}/metrics", headers=reader, timeout=60).text
     for name in ("pending_demand", "queue_age_seconds", "active_lease_gpus"):
         assert f'sie_gateway_{name}{{bundle="default",machine_profile="cpu"}} 0.0' in metrics
+
+
+@pytest.mark.parametrize("cluster", [WITH_SIDECARS], indirect=True)
+def test_what_hangs_is_restarted_by_its_liveness_probe_and_no_answer_is_wrong(
+    cluster: Cluster, vectors: np.ndarray
+) -> None:
+    """A stopped process still has its ports open: a probe that only connects would be content with it."""
+    all_, hung = cluster.containers.values(), [*cluster.of("worker"), cluster.of("gateway")[0]]
+    end = time.monotonic() + BACK_S
+    while not all(each.started for each in all_):
+        assert time.monotonic() < end, "what was restarted before has answered no startup probe"
+        time.sleep(0.2)
+    assert not any(each.condemned for each in all_)
+    restarts = {name: each.restarts for name, each in cluster.containers.items()}
+    with ThreadPoolExecutor() as threads:
+        for each in all_:
+            each.pace = PACE
+        for each in hung:
+            each.process.send_signal(signal.SIGSTOP)
+        asked = [threads.submit(answered, cluster, url, vectors) for url in cluster.urls("gateway")]
+        end = time.monotonic() + 2 * BACK_S
+        while not all(each.condemned and each.is_("readinessProbe") for each in hung):
+            assert time.monotonic() < end, {each.container.name: (each.condemned, each.restarts) for each in hung}
+            time.sleep(0.2)
+        for each in all_:
+            each.pace = 1
+        assert asked[-1].result(), "who asks a gateway that does not hang waits, and gets its answer"
+    assert all(answered(cluster, url, vectors) for url in cluster.urls("gateway"))
+    restarted = {name for name, each in cluster.containers.items() if each.restarts > restarts[name]}
+    assert restarted == {each.container.name for each in hung}
+
+
+@pytest.mark.parametrize("cluster", [OWN_SIDECARS], indirect=True)
+def test_liveness_of_a_worker_fails_while_the_sidecar_that_it_started_hangs(cluster: Cluster) -> None:
+    (worker,) = cluster.of("worker")
+    (sidecar,) = psutil.Process(worker.process.pid).children()
+    assert worker.is_("livenessProbe")
+    sidecar.suspend()
+    try:
+        assert not worker.is_("livenessProbe")
+    finally:
+        sidecar.resume()
+    assert worker.is_("livenessProbe")
 
 
 def test_what_is_killed_comes_back_and_no_answer_is_wrong(cluster: Cluster, vectors: np.ndarray) -> None:
