@@ -71,6 +71,7 @@ SENTENCES = [
     ("{settings: {SIE_ADMIN_TOKEN: x}}", "settings.SIE_ADMIN_TOKEN: settings are kept in clear; put it into a Secret"),
     ("{workers: {common: {settings: {AWS_SECRET_ACCESS_KEY: x}}}}", "workers.common.settings.AWS_SECRET_ACCESS_KEY: settings are kept in clear"),
     ("{gateway: {settings: {sie-timeout: 1}}}", "gateway.settings.sie-timeout: it is no name of a variable"),
+    ("{settings: {SIE_NATS_REPLICAS: 3}}", "settings.SIE_NATS_REPLICAS: the chart sets it by nats.replicas; set that"),
     ("{image: {tag: latest}}", "image.tag: latest is another image tomorrow; name a version"),
     ("{nats: {image: 'nats:latest'}}", "nats.image: nats:latest is another image tomorrow; name a version"),
 ]  # fmt: skip
