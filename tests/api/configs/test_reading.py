@@ -11,6 +11,7 @@ from sie_bundle.bundles.placement import BundleView
 from sie_bundle.bundles.registry import Registry, make_registry
 from sie_cluster.configs_api import reading
 
+from sie_core.api.http.envelopes import configs_error_body
 from sie_core.catalog.configs.reading import config_of, parse_config
 from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.contracts import InferenceError
@@ -33,7 +34,7 @@ def registry() -> Registry:
 def refusal(call, *arguments) -> tuple[str, str, str]:
     with pytest.raises(InferenceError) as raised:
         call(*arguments)
-    return raised.value.code, raised.value.details["error"], raised.value.message
+    return raised.value.code, configs_error_body(raised.value)["error"]["error"], raised.value.message
 
 
 def test_every_config_is_listed_and_every_profile_beside_the_default_one_by_its_own_name(registry: Registry) -> None:

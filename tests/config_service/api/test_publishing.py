@@ -82,9 +82,8 @@ async def telling(folder: Path) -> AsyncIterator[Told]:
     await other.open()
     await other.subscribe(EVERY_CONFIG, heard.append)
     publisher = Publisher(lambda: own, "sie-config-a", "_default")
-    publish = lambda change: publisher.publish(change, served.service.sources.get(change.model_id, "filesystem"))  # noqa: E731
     journal = JournalLog(lambda: publisher.transport, asyncio.get_running_loop())
-    async with serving(folder, publisher=publisher, publish=publish, log=journal, reads=False) as served:
+    async with serving(folder, publisher=publisher, publish=publisher.publish, log=journal, reads=False) as served:
         task = asyncio.create_task(publisher.run(served.service))
         async with asyncio.timeout(BOUND_S):
             await publisher.heard.wait()

@@ -21,7 +21,6 @@ from sie_cluster.config_service.api.context import ConfigApi
 from sie_cluster.config_service.api.tokens import Tokens
 from sie_cluster.config_service.metrics import ConfigMetrics
 from sie_cluster.config_service.publisher import Publisher
-from sie_cluster.config_service.results import Change
 from sie_cluster.config_service.service import ConfigService
 from sie_cluster.config_service.store.backups import BackupKeeper, BackupStore
 from sie_cluster.config_service.store.logs import JournalLog, ObjectLog
@@ -184,9 +183,6 @@ def _service(base: _Base, publisher: Publisher | None) -> tuple[ConfigService, B
         own = ObjectLog(BackupStore(store), restore=settings.config_restore)
         return ConfigService(base.catalog, base.placement, own, name=service_name()), None
 
-    def publish(change: Change) -> str | None:
-        return publisher.publish(change, service.sources.get(change.model_id, "filesystem"))
-
     keeper = BackupKeeper(BackupStore(store), lambda: service.state)
     service = ConfigService(
         base.catalog,
@@ -195,7 +191,7 @@ def _service(base: _Base, publisher: Publisher | None) -> tuple[ConfigService, B
         name=service_name(),
         backups=BackupStore(store),
         restore=settings.config_restore,
-        publish=publish,
+        publish=publisher.publish,
         changed=keeper.changed,
     )
     return service, keeper

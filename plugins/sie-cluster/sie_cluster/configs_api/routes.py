@@ -99,11 +99,7 @@ def _elsewhere(request: Request, url: str | None) -> InferenceError:
         if url
         else "its models come from its own folder, SIE_MODELS_DIR; a config service is named by SIE_CONFIG_SERVICE_URL"
     )
-    return InferenceError(
-        "METHOD_NOT_ALLOWED",
-        f"A gateway writes no configs: {where}.",
-        details={"error": "method_not_allowed"},
-    )
+    return InferenceError("METHOD_NOT_ALLOWED", f"A gateway writes no configs: {where}.")
 
 
 def _json(content: dict[str, Any]) -> Response:

@@ -12,7 +12,6 @@ from sie_bundle.bundles.registry import Registry
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sie_cluster.config_service.api.bodies import read_bounded
 from sie_cluster.config_service.api.context import ConfigApi
 from sie_cluster.config_service.api.tokens import Right
 from sie_cluster.configs_api import reading
@@ -43,7 +42,7 @@ def router(api: ConfigApi) -> APIRouter:
     async def resolve(request: Request) -> Response:
         """Say which bundle serves a model."""
         registry(request)
-        body = await read_bounded(request, api.gate, api.body_threads)
+        body = await api.body(request)
         return _json(reading.resolve_answer(registry(request), body))
 
     @routes.get("/bundles")
