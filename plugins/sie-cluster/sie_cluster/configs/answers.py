@@ -1,4 +1,4 @@
-"""The answers of the read routes below `/v1/configs`, made of a registry alone.
+"""The answers of the read routes below `/v1/configs`, at config service and gateway, made of a registry alone.
 
 Clients of the published config service read a snake-case code, as `error` of an error's details: the code's own in
 lower case, unless one is given here.
