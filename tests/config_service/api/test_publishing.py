@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import SecretStr
 from sie_cluster.config_service import publisher as publishing
@@ -114,7 +115,7 @@ async def test_each_change_is_told_to_all_and_to_the_followers_of_its_bundles(to
         for message in messages:
             delta = read_delta(message.payload, ["sie-config"])
             assert (delta.epoch, delta.previous_epoch, delta.model_id) == (epoch, epoch - 1, "acme/tiny")
-            assert (delta.deleted, delta.profiles_added) == (method == "DELETE", added)
+            assert (delta.deleted, orjson.loads(message.payload)["profiles_added"]) == (method == "DELETE", added)
             assert delta.bundle_config_hashes == registry().config_hashes
             assert bool(delta.model_config_) == (method != "DELETE")
     assert await unchanged(told, "POST", MODELS, {**TINY, "sie_id": "acme/base"}) == 409
