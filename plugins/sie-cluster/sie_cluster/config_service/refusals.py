@@ -50,9 +50,3 @@ def not_kept(why: str) -> InferenceError:
     """Make the error of a write that surely does not count."""
     told = f"The config store did not take the write: {why}. Nothing changed; send it again."
     return InferenceError("CONFIG_STORE_UNAVAILABLE", told)
-
-
-def too_large(model_id: str, size: int) -> InferenceError:
-    """Make the error of a config that fits into no message of the broker."""
-    told = f"The config of {model_id} takes {size} bytes, compressed, and the broker carries no message of that size."
-    return InferenceError("PAYLOAD_TOO_LARGE", told)

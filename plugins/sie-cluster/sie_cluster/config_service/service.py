@@ -14,7 +14,7 @@ from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.registry import Registry
 
 from sie_cluster.config_service.held import Held, Source, hold
-from sie_cluster.config_service.refusals import not_kept, not_read, store_failed, too_large
+from sie_cluster.config_service.refusals import not_kept, not_read, store_failed
 from sie_cluster.config_service.results import Answer, Change, last_change
 from sie_cluster.config_service.store.backups import BackupStore
 from sie_cluster.config_service.store.logs import ConfigLog
@@ -26,7 +26,7 @@ from sie_cluster.config_service.writing.plans import Plan, plan_create, plan_del
 from sie_cluster.config_service.writing.requests import WriteRequest
 from sie_cluster.messages.export import write_export
 from sie_core.catalog.configs.snapshot import Catalog
-from sie_core.contracts import ObjectStoreError, QueueError
+from sie_core.contracts import InferenceError, ObjectStoreError, QueueError
 
 log = logging.getLogger(__name__)
 
@@ -255,9 +255,10 @@ class ConfigService:
         try:
             self._log.append(key_of(plan.model_id), packed, after=held.epoch)
         except QueueError as error:
-            if error.failure == "TOO_LARGE":
-                raise too_large(plan.model_id, len(packed)) from error
-            raise
+            if error.failure != "TOO_LARGE":
+                raise
+            told = f"The config of {plan.model_id} takes {len(packed)} bytes, compressed, and the broker carries no "
+            raise InferenceError("PAYLOAD_TOO_LARGE", told + "message of that size.") from error
         self._step("stored")
         self._held = held.after(held.state.written(epoch, write), plan.model_id, self._placement)
         self._step("registered")

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sie_cluster.config_service.refusals import refusal, validation_error
 from sie_cluster.config_service.store.records import fits_json
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
-from sie_core.catalog.configs.reading import LARGEST_CONFIG, describe_problems
+from sie_core.catalog.configs.reading import describe_problems
 from sie_core.catalog.configs.schema import ModelFile
 from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
 from sie_core.catalog.configs.yaml_text import YamlFault, load_yaml
@@ -41,11 +41,8 @@ def read_body(body: bytes) -> Body:
     """Read the body of a write.
 
     Raises:
-        InferenceError: `PAYLOAD_TOO_LARGE`; `INVALID_INPUT` (`parse_error`): it is no map in YAML or JSON.
+        InferenceError: `INVALID_INPUT` (`parse_error`): it is no map in YAML or JSON.
     """
-    if len(body) > LARGEST_CONFIG:
-        told = f"The body has {len(body)} bytes; a config has {LARGEST_CONFIG} at most."
-        raise refusal("PAYLOAD_TOO_LARGE", told)
     try:
         content = load_yaml(body)
     except YamlFault as fault:
