@@ -25,21 +25,23 @@ class ConfigMetrics:
             ("result",),
             registry=self.registry,
         )
+        self._epoch = Gauge("sie_config_epoch", "Epoch of the configs.", registry=self.registry)
+        self._models = Gauge(
+            "sie_config_models", "Configs, by where they are from.", ("source",), registry=self.registry
+        )
+        self._backup = Gauge("sie_config_backup_epoch", "Epoch of the newest backup.", registry=self.registry)
+        self._broker = Gauge("sie_config_broker_connected", "1 while changes can be told.", registry=self.registry)
 
     def watch(
         self,
         epoch: Callable[[], float],
         models: Callable[[str], float],
         backup: Callable[[], float],
-        broker: Callable[[], float],
+        broker: Callable[[], bool],
     ) -> None:
         """Read the gauges where they are known; `models` takes `api` or `filesystem`."""
-        for name, help_, value in (
-            ("sie_config_epoch", "Epoch of the configs.", epoch),
-            ("sie_config_backup_epoch", "Epoch of the newest backup.", backup),
-            ("sie_config_broker_connected", "1 while changes can be told.", broker),
-        ):
-            Gauge(name, help_, registry=self.registry).set_function(value)
-        of_source = Gauge("sie_config_models", "Configs, by where they are from.", ("source",), registry=self.registry)
+        self._epoch.set_function(epoch)
         for source in ("api", "filesystem"):
-            of_source.labels(source).set_function(partial(models, source))
+            self._models.labels(source).set_function(partial(models, source))
+        self._backup.set_function(backup)
+        self._broker.set_function(lambda: float(broker()))
