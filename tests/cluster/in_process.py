@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 from sie_bundle.bundles.registry import Registry, make_registry
-from sie_cluster.configs_api.routes import ENDPOINTS
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.gateway.backend import QueueBackend
 from sie_cluster.gateway.capacity.profiles import Profiles
+from sie_cluster.gateway.configs import ENDPOINTS
 from sie_cluster.gateway.flights.dispatcher import Dispatcher
 from sie_cluster.gateway.metrics import GatewayMetrics
 from sie_cluster.gateway.pools.keeping import PoolKeeper

@@ -15,6 +15,7 @@ from sie_cluster.config_service.service import ConfigService
 from sie_cluster.config_service.store.backups import BackupStore
 from sie_cluster.config_service.store.logs import ConfigLog, ObjectLog
 
+from sie_core.api.http.envelopes import configs_error_body
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import Catalog, make_catalog
 from sie_core.contracts import InferenceError, ModelFamily, ObjectStore
@@ -61,7 +62,12 @@ def refused(call: Callable[[], Any]) -> InferenceError:
 
 def error_of(call: Callable[[], Any]) -> str:
     """Return the snake-case name of the error of a call."""
-    return str(refused(call).details["error"])
+    return name_of(refused(call))
+
+
+def name_of(error: InferenceError) -> str:
+    """Return the name of an error that published tools read."""
+    return str(configs_error_body(error)["error"]["error"])
 
 
 class Told(list[Change]):

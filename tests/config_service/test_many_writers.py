@@ -44,7 +44,11 @@ def test_two_hundred_writers_of_overlapping_profiles_give_what_a_serial_replay_g
         written = [each.result(120) for each in [threads.submit(write, number) for number in range(WRITERS)]]
     creating = {epoch: number for number, epoch, _ in written if epoch is not None}
     conflicting = sum(conflict is not None for _, _, conflict in written)
-    assert sorted(creating) == list(range(1, len(creating) + 1)) == sorted(each.epoch for each in told)
+    assert (
+        sorted(creating)
+        == list(range(1, len(creating) + 1))
+        == sorted(each.registry.catalog.config_epoch for each in told)
+    )
     service.read_on()
     assert service.registry.catalog.config_epoch == len(creating)
     assert min(len(creating), conflicting, WRITERS - len(creating) - conflicting) > 5

@@ -31,7 +31,7 @@ def test_a_repeated_request_gets_the_first_answer_whatever_happened_since(start:
         assert (epoch(service), "org/a" in service.sources) == (3, False)
         service.stop()
         service = start(publish=told)
-    assert [each.epoch for each in told] == [1, 2, 3, 3, 3]  # a start tells the last one again
+    assert [each.registry.catalog.config_epoch for each in told] == [1, 2, 3, 3, 3]  # a start tells the last one again
 
 
 def test_a_request_that_changed_nothing_keeps_no_key(service: ConfigService) -> None:

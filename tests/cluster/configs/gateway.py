@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
-from sie_cluster.configs_api.routes import ENDPOINTS
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.gateway.backend import QueueBackend
+from sie_cluster.gateway.configs import ENDPOINTS
 from sie_cluster.gateway.flights.dispatcher import Dispatcher
 from sie_cluster.gateway.metrics import GatewayMetrics
 from sie_cluster.gateway.routing import Router

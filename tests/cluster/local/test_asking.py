@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from sie_cluster.local import up
-from sie_cluster.local.asking import ask
 from sie_cluster.local.programs import Programs
-from sie_cluster.local.table import Table
+from sie_cluster.local.table import Table, ask
 from sie_cluster.local.up import workers_up
 from sie_cluster.programs.processes import Program
 
 CUT = {
     "nothing": b"",
     "no HTTP": b"what is this\r\n\r\n",
+    "half of a head": b"HTTP/1.1 200 OK\r\nContent-Le",
     "half of a body": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
     "half of a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\nhalf",
     "refused": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
@@ -48,12 +48,6 @@ async def test_an_answer_that_does_not_come_whole_is_none(cut: str) -> None:
     told, workers, lines = await asked(CUT[cut])
     assert (told, workers) == (None, -1)
     assert lines[-1] == "the gateway does not answer"
-
-
-async def test_half_of_a_head_is_an_answer_of_nothing() -> None:
-    told, workers, lines = await asked(b"HTTP/1.1 200 OK\r\nContent-Le")
-    assert (told, workers) == (b"", 0)
-    assert lines[-1] == "0 requests wait for workers, 0 answered, 0 a second"
 
 
 async def test_the_table_tells_which_workers_take_no_work() -> None:

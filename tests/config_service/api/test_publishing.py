@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import SecretStr
 from sie_cluster.config_service import publisher as publishing
@@ -82,9 +83,8 @@ async def telling(folder: Path) -> AsyncIterator[Told]:
     await other.open()
     await other.subscribe(EVERY_CONFIG, heard.append)
     publisher = Publisher(lambda: own, "sie-config-a", "_default")
-    publish = lambda change: publisher.publish(change, served.service.sources.get(change.model_id, "filesystem"))  # noqa: E731
     journal = JournalLog(lambda: publisher.transport, asyncio.get_running_loop())
-    async with serving(folder, publisher=publisher, publish=publish, log=journal, reads=False) as served:
+    async with serving(folder, publisher=publisher, publish=publisher.publish, log=journal, reads=False) as served:
         task = asyncio.create_task(publisher.run(served.service))
         async with asyncio.timeout(BOUND_S):
             await publisher.heard.wait()
@@ -115,7 +115,7 @@ async def test_each_change_is_told_to_all_and_to_the_followers_of_its_bundles(to
         for message in messages:
             delta = read_delta(message.payload, ["sie-config"])
             assert (delta.epoch, delta.previous_epoch, delta.model_id) == (epoch, epoch - 1, "acme/tiny")
-            assert (delta.deleted, delta.profiles_added) == (method == "DELETE", added)
+            assert (delta.deleted, orjson.loads(message.payload)["profiles_added"]) == (method == "DELETE", added)
             assert delta.bundle_config_hashes == registry().config_hashes
             assert bool(delta.model_config_) == (method != "DELETE")
     assert await unchanged(told, "POST", MODELS, {**TINY, "sie_id": "acme/base"}) == 409

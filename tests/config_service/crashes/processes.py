@@ -25,7 +25,7 @@ from sie_objectstore.store import BucketStore
 
 from sie_core.contracts import InferenceError, ObjectStore
 from sie_core.folder_store import FolderStore
-from tests.config_service.conftest import log_on, service_on
+from tests.config_service.conftest import log_on, name_of, service_on
 
 WAIT_S = 60.0
 STEPS = ("validated", "stored", "registered", "published")
@@ -124,7 +124,7 @@ def write(service: ConfigService, method: str, arguments: list[str]) -> Any:
     try:
         answer = call(service, [method, *arguments])
     except InferenceError as error:
-        return error.details["error"]
+        return name_of(error)
     return [answer.status, answer.body]
 
 

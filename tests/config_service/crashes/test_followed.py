@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 from sie_cluster.config_service.service import ConfigService
-from sie_cluster.configs_api.reading import epoch_answer
+from sie_cluster.configs.answers import epoch_answer
 
 from tests.cluster.configs.conftest import following, settings_of
 from tests.cluster.configs.service import SmallService

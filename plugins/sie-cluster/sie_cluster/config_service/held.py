@@ -66,12 +66,13 @@ class Held:
             return replace(self, state=state, registry=registry)
         return _assemble(self.base, state, placement, self.registry.catalog)
 
+    def source(self, model_id: str) -> Source:
+        """Say where a config comes from."""
+        return "api" if model_id in self.state.models else "filesystem"
+
     def sources(self) -> Mapping[str, Source]:
         """Say of each config in force where it comes from."""
-        written = self.state.models
-        return MappingProxyType(
-            {id_: "api" if id_ in written else "filesystem" for id_ in self.registry.catalog.configs}
-        )
+        return {id_: self.source(id_) for id_ in self.registry.catalog.configs}
 
 
 def config_of_model(model_id: str, model: StoredModel) -> ModelConfig:

@@ -87,13 +87,8 @@ class Publisher:
         finally:
             await transport.close()
 
-    def publish(self, change: Change, source: str) -> str | None:
-        """Tell of a change, from any other thread; return what went wrong, for the answer's `warnings`.
-
-        Args:
-            change: It.
-            source: Where the model's config comes from after it: `api` or `filesystem`.
-        """
+    def publish(self, change: Change) -> str | None:
+        """Tell of a change, from any other thread; return what went wrong, for the answer's `warnings`."""
         transport = self.transport
         if transport is None:
             return self._warning("nats_publish_failed: the broker is away")
@@ -103,15 +98,10 @@ class Publisher:
             producer=self._producer,
             affected_bundles=change.affected_bundles,
             profiles_added=change.profiles_added,
-            source=source,
+            source=change.source,
             most_bytes=transport.max_payload,
         )
-        sending = _send(transport, messages)
-        try:
-            future = asyncio.run_coroutine_threadsafe(sending, self._loop)
-        except RuntimeError:  # the loop has ended
-            sending.close()
-            return self._warning("nats_publish_failed: the service ends")
+        future = asyncio.run_coroutine_threadsafe(_send(transport, messages), self._loop)
         try:
             sent, problem = future.result(PUBLISH_S)
         except TimeoutError:

@@ -8,6 +8,9 @@ from typing import Any
 
 from sie_bundle.bundles.registry import Registry
 
+from sie_cluster.config_service.held import Held
+from sie_cluster.messages.export import bundles_by_profile
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -22,13 +25,22 @@ class Answer:
 class Change:
     """One change of a model's config."""
 
-    epoch: int
-    """After it."""
     model_id: str
-    text: str | None
-    """The YAML in force after it; None where the model is gone."""
+    source: str
+    """Where the config comes from after it: `api` or `filesystem`."""
     profiles_added: tuple[str, ...]
     affected_bundles: tuple[str, ...]
     """The bundles that served the model before or serve it afterwards, by priority."""
     registry: Registry
     """After it."""
+
+
+def last_change(held: Held) -> Change | None:
+    """Return the last change, to be told once more; None where there is none."""
+    model_id = next((id_ for id_, epoch in held.state.epochs.items() if epoch == held.epoch), None)
+    if model_id is None:
+        return None
+    config = held.registry.catalog.configs.get(model_id)
+    serving = {} if config is None else bundles_by_profile(config, held.registry)
+    bundles = tuple(name for name in held.registry.bundles if any(name in each for each in serving.values()))
+    return Change(model_id, held.source(model_id), (), bundles, held.registry)

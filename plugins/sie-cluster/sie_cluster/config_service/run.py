@@ -7,13 +7,11 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from sie_bundle.bundles.placement import Placement
-from sie_bundle.bundles.reading import Bundle, read_bundles, shipped_bundles
+from sie_bundle.bundles.reading import read_bundles, shipped_bundles
 from sie_bundle.bundles.watching import BundlesWatch, stamp_of
 
 from sie_cluster.config_service.api.app import PREFIX, create_app
@@ -21,7 +19,6 @@ from sie_cluster.config_service.api.context import ConfigApi
 from sie_cluster.config_service.api.tokens import Tokens
 from sie_cluster.config_service.metrics import ConfigMetrics
 from sie_cluster.config_service.publisher import Publisher
-from sie_cluster.config_service.results import Change
 from sie_cluster.config_service.service import ConfigService
 from sie_cluster.config_service.store.backups import BackupKeeper, BackupStore
 from sie_cluster.config_service.store.logs import JournalLog, ObjectLog
@@ -34,7 +31,6 @@ from sie_core.api import Browsers, Gate, allowed_hosts, error_response
 from sie_core.callers import Callers
 from sie_core.catalog import Catalog, build_base, open_folder
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
-from sie_core.catalog.sources.folder import ModelsFolder
 from sie_core.catalog.sources.watcher import CatalogWatch
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import ObjectStoreError, QueueError
@@ -66,55 +62,42 @@ class ServiceEnded(Exception):
     """The service cannot begin; the message says why, and how to repair it."""
 
 
-@dataclass(slots=True)
 class _Base:
-    """The configs and bundles that the service starts from, and follows in `SIE_MODELS_DIR` and `SIE_BUNDLES_DIR`."""
+    """The configs and bundles that the service starts from, and follows in `SIE_MODELS_DIR` and `SIE_BUNDLES_DIR`.
 
-    settings: ClusterSettings
-    plugins: PluginSet
-    folder: ModelsFolder
-    catalog: Catalog
-    bundles: Path
-    """Their folder."""
-    bundles_stamp: Hashable
-    """Of that folder before `placement` was made of it."""
-    placement: Placement
+    Raises:
+        SettingsError: They cannot be read.
+    """
 
-    @classmethod
-    def read(cls, settings: ClusterSettings, plugins: PluginSet) -> _Base:
-        """Read them.
-
-        Raises:
-            SettingsError: They cannot be read.
-        """
-        folder = open_folder(settings, plugins)
-        catalog = build_base(settings, plugins, folder=folder)
-        bundles = settings.bundles_dir or shipped_bundles()
-        stamp = stamp_of(bundles)
-        return cls(settings, plugins, folder, catalog, bundles, stamp, Placement(read_bundles(bundles), plugins))
+    def __init__(self, settings: ClusterSettings, plugins: PluginSet) -> None:
+        self.settings, self.plugins = settings, plugins
+        self._folder = open_folder(settings, plugins)
+        self.catalog = build_base(settings, plugins, folder=self._folder)
+        self._bundles = settings.bundles_dir or shipped_bundles()
+        self._bundles_stamp = stamp_of(self._bundles)  # before they are read
+        self.placement = Placement(read_bundles(self._bundles), plugins)
 
     def watch_bundles(self, service: ConfigService, metrics: ConfigMetrics) -> BundlesWatch:
         """Have changed bundles put in force."""
-
-        def replace(bundles: tuple[Bundle, ...]) -> None:
-            service.rebase(placement=Placement(bundles, self.plugins))
-
         return BundlesWatch(
-            self.bundles, self.bundles_stamp, replace, lambda result: metrics.bundle_changes.labels(result).inc()
+            self._bundles,
+            self._bundles_stamp,
+            lambda bundles: service.rebase(placement=Placement(bundles, self.plugins)),
+            lambda result: metrics.bundle_changes.labels(result).inc(),
         )
 
     def watch_models(self, service: ConfigService) -> CatalogWatch:
         """Have a changed folder put in force."""
 
         def rebuild(before: Catalog) -> Catalog:
-            catalog = build_base(self.settings, self.plugins, folder=self.folder, before=before)
+            catalog = build_base(self.settings, self.plugins, folder=self._folder, before=before)
             service.rebase(catalog)
             return catalog
 
         def replaced(catalog: Catalog) -> None:
             self.catalog = catalog
 
-        return CatalogWatch(self.folder, rebuild, lambda: self.catalog, replaced, lambda problem: None)
+        return CatalogWatch(self._folder, rebuild, lambda: self.catalog, replaced, lambda problem: None)
 
 
 def run_config_service(settings: ClusterSettings, plugins: PluginSet, on_ready: OnReady = lambda told: None) -> None:
@@ -133,7 +116,7 @@ def run_config_service(settings: ClusterSettings, plugins: PluginSet, on_ready: 
         ServiceEnded: The store refuses this service, is not there, or cannot be read at the start.
     """
     collect_seldom()
-    base = _Base.read(settings, plugins)
+    base = _Base(settings, plugins)
     make = None if settings.nats_url is None else transport_maker(settings, plugins)
     with contextlib.closing(listen(settings.http_host, settings.http_port)) as listener:
         run_loop(_serve(base, make, listener, on_ready))
@@ -165,7 +148,10 @@ async def _serve(base: _Base, make: Make | None, listener: socket.socket, on_rea
     refusal = partial(error_response, scope={"path": PREFIX})
     server = HttpServer(create_app(api), refusal, keep_alive_s=settings.http_keep_alive_s)
     Drain(gate, settings.drain_timeout_s, server.stop).install()
-    _tell_tokens(api.tokens)
+    if api.tokens.open:
+        log.warning(
+            "SIE_ADMIN_TOKEN is not set, nor a token that reads: whoever reaches this service may write configs"
+        )
     log.info("%s, listening on %s", service_name(), address_of(listener))
     try:
         await server.serve_on(
@@ -184,9 +170,6 @@ def _service(base: _Base, publisher: Publisher | None) -> tuple[ConfigService, B
         own = ObjectLog(BackupStore(store), restore=settings.config_restore)
         return ConfigService(base.catalog, base.placement, own, name=service_name()), None
 
-    def publish(change: Change) -> str | None:
-        return publisher.publish(change, service.sources.get(change.model_id, "filesystem"))
-
     keeper = BackupKeeper(BackupStore(store), lambda: service.state)
     service = ConfigService(
         base.catalog,
@@ -195,7 +178,7 @@ def _service(base: _Base, publisher: Publisher | None) -> tuple[ConfigService, B
         name=service_name(),
         backups=BackupStore(store),
         restore=settings.config_restore,
-        publish=publish,
+        publish=publisher.publish,
         changed=keeper.changed,
     )
     return service, keeper
@@ -258,10 +241,3 @@ async def _read(service: ConfigService, heard: asyncio.Event, every_s: float, on
                 began = True
                 on_ready()
         await within(heard.wait(), every_s if began else AGAIN_S)
-
-
-def _tell_tokens(tokens: Tokens) -> None:
-    if tokens.open:
-        log.warning(
-            "SIE_ADMIN_TOKEN is not set, nor a token that reads: whoever reaches this service may write configs"
-        )

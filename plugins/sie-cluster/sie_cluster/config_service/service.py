@@ -7,26 +7,30 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
+import orjson
 from sie_bundle.bundles.placement import Placement
 from sie_bundle.bundles.registry import Registry
 
 from sie_cluster.config_service.held import Held, Source, hold
-from sie_cluster.config_service.refusals import not_kept, not_read, store_failed, too_large
-from sie_cluster.config_service.results import Answer
+from sie_cluster.config_service.refusals import not_kept, not_read, store_failed
+from sie_cluster.config_service.results import Answer, Change, last_change
 from sie_cluster.config_service.store.backups import BackupStore
 from sie_cluster.config_service.store.logs import ConfigLog
 from sie_cluster.config_service.store.records import StoreDamaged, Write, key_of, pack
 from sie_cluster.config_service.store.restoring import restore
 from sie_cluster.config_service.store.state import State
-from sie_cluster.config_service.telling import Exports, Publish, change_of, tell
 from sie_cluster.config_service.writing.bodies import read_body
 from sie_cluster.config_service.writing.plans import Plan, plan_create, plan_delete, plan_put
 from sie_cluster.config_service.writing.requests import WriteRequest
+from sie_cluster.messages.export import write_export
 from sie_core.catalog.configs.snapshot import Catalog
-from sie_core.contracts import ObjectStoreError, QueueError
+from sie_core.contracts import InferenceError, ObjectStoreError, QueueError
 
 log = logging.getLogger(__name__)
+
+Publish = Callable[[Change], str | None]
 
 WRITE_S = 8.0
 """For how long a write is tried again while others are first, or the broker elects a leader."""
@@ -75,8 +79,9 @@ class ConfigService:
         self._step, self._now = step, now
         self._writing = threading.Lock()
         self._stopping = threading.Event()
-        self._exports = Exports()
         self._held = hold(base, State(), placement)
+        self._exported: tuple[Held, bytes] | None = None
+        """What was held when the last export was written, and that."""
         self._opened, self._created = False, ""
         self._read_at = time.monotonic()
         self._problem: str | None = "the config store was not read yet"
@@ -161,7 +166,11 @@ class ConfigService:
             InferenceError: `CONFIG_STORE_UNAVAILABLE`.
         """
         self.check_ready()
-        return self._exports.of(self._held, self._now())
+        held, written = self._held, self._exported
+        if written is None or written[0] is not held:
+            at = datetime.fromtimestamp(self._now(), UTC).isoformat()
+            written = self._exported = held, orjson.dumps(write_export(held.registry, held.sources(), at))
+        return written[1]
 
     def create(self, body: bytes, key: str | None = None, *, dry_run: bool = False) -> Answer:
         """Add profiles to a model, which may be new: `POST /v1/configs/models`.
@@ -229,7 +238,7 @@ class ConfigService:
             kept = held.state.writes.get(plan.model_id)
             if kept is not None and kept.id == write_id and held.state.epochs[plan.model_id] == epoch:
                 answer = plan.answer_at(epoch, self._name)
-                return self._tell(plan, answer) if epoch == held.epoch else answer
+                return self._told(plan, answer) if epoch == held.epoch else answer
         now = self._now()
         if (known := request.answered(held.state, now)) is not None:
             return known
@@ -246,19 +255,28 @@ class ConfigService:
         try:
             self._log.append(key_of(plan.model_id), packed, after=held.epoch)
         except QueueError as error:
-            if error.failure == "TOO_LARGE":
-                raise too_large(plan.model_id, len(packed)) from error
-            raise
+            if error.failure != "TOO_LARGE":
+                raise
+            told = f"The config of {plan.model_id} takes {len(packed)} bytes, compressed, and the broker carries no "
+            raise InferenceError("PAYLOAD_TOO_LARGE", told + "message of that size.") from error
         self._step("stored")
         self._held = held.after(held.state.written(epoch, write), plan.model_id, self._placement)
         self._step("registered")
         self._changed()
-        return self._tell(plan, answer)
+        return self._told(plan, answer)
 
-    def _tell(self, plan: Plan, answer: Answer) -> Answer:
-        warning = tell(self._publish, plan.change(self._held))
+    def _told(self, plan: Plan, answer: Answer) -> Answer:
+        warning = self._tell(plan.change(self._held))
         self._step("published")
         return answer if warning is None else Answer(answer.status, {**answer.body, "warnings": [warning]})
+
+    def _tell(self, change: Change) -> str | None:
+        """Publish a change and return a warning where that failed: the change stands, and followers find it later."""
+        try:
+            return self._publish(change)
+        except Exception:
+            log.exception("the change of %s was not published", change.model_id)
+            return "nats_publish_failed: the log says why; followers find the change when they look at the epoch next"
 
     def _catch_up(self) -> None:
         """Take what others wrote since; a log that is not the one that was read is opened again."""
@@ -311,8 +329,8 @@ class ConfigService:
         log.info("%s has read the config store: epoch %d, %d models", self._name, state.epoch, len(state.models))
         self._changed()
         # Whoever wrote last may have ended before it told of it.
-        if not state.restoring and (change := change_of(self._held)) is not None:
-            tell(self._publish, change)
+        if not state.restoring and (change := last_change(self._held)) is not None:
+            self._tell(change)
 
     def _fill(self) -> State:
         """Put the newest of what this service holds and of the backup into the log, above its epoch."""

@@ -52,7 +52,7 @@ class RefusedDelta(Exception):
 
 
 class Delta(BaseModel):
-    """One change of the config service's models, with what followers compare."""
+    """One change of the config service's models: of what is told, the fields that this project's followers go by."""
 
     model_config = ConfigDict(strict=True, frozen=True, protected_namespaces=())
 
@@ -67,19 +67,14 @@ class Delta(BaseModel):
     bundle_config_hash: _Name = ""
     """Of `bundle_id`, afterwards."""
     model_id: _Name
-    profiles_added: _Names = []
     model_config_: Annotated[str, Field(alias="model_config")] = ""
     """The whole config in YAML. Where it is empty and the model is not `deleted`, the export has to be asked."""
     deleted: bool = False
-    affected_bundles: _Names = []
-    pool: _Name = DEFAULT_POOL
     source: _Name = "api"
     bundles_by_profile: dict[_Name, _Names] = {}
     """The bundles that serve each profile."""
     bundle_config_hashes: _Hashes
     """Of every bundle, afterwards."""
-    bundle_pool_config_hashes: dict[_Name, _Hashes] = {}
-    bundle_adapters: dict[_Name, _Names] = {}
     bundles_hash: _Name
 
 

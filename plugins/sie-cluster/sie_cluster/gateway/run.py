@@ -12,11 +12,11 @@ from typing import Any
 
 from sie_cluster.configs.follower import Follower
 from sie_cluster.configs.metrics import FollowerMetrics
-from sie_cluster.configs_api.routes import ENDPOINTS
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.gateway.backend import QueueBackend
 from sie_cluster.gateway.capacity.numbers import CapacityNumbers
 from sie_cluster.gateway.capacity.profiles import Profiles
+from sie_cluster.gateway.configs import ENDPOINTS
 from sie_cluster.gateway.flights.dispatcher import Dispatcher
 from sie_cluster.gateway.keys import Keys
 from sie_cluster.gateway.metrics import GatewayMetrics

@@ -16,11 +16,10 @@ from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
-from sie_cluster.local.asking import ask
 from sie_cluster.local.bundles import local_bundles
 from sie_cluster.local.logs import rotate_logs
 from sie_cluster.local.programs import CONFIG_HOST, Programs, describe_programs
-from sie_cluster.local.table import Table, heard_workers
+from sie_cluster.local.table import Table, ask, heard_workers
 from sie_cluster.programs.processes import pass_on_hangups
 from sie_cluster.programs.within import within
 from sie_cluster.settings import ClusterSettings

@@ -163,27 +163,18 @@ async def _run(
 async def _ask_tokenizer(
     backend: WorkerBackend, head: WorkHead, shared: Mapping[str, Any], items: Sequence[Any], place: Place | None
 ) -> list[bytes]:
-    deadline = None if head.left_s is None else time.monotonic() + head.left_s
-    wait = read_load_wait(shared["load_wait"], place)
+    asked: dict[str, Any] = {
+        "special": shared["special"],
+        "deadline": None if head.left_s is None else time.monotonic() + head.left_s,
+        "load_wait": read_load_wait(shared["load_wait"], place),
+    }
     if head.operation == "decode":
-        asked = DecodeRequest(
-            head.model, items, head.request_id, special=shared["special"], deadline=deadline, load_wait=wait
-        )
-        return [pack(text) for text in await backend.decode(asked)]
-    wanted = TokenizeRequest(
-        head.model,
-        items,
-        head.request_id,
-        special=shared["special"],
-        most=shared["most"],
-        deadline=deadline,
-        load_wait=wait,
-    )
-    return [pack([list(_row(token)) for token in tokens]) for tokens in await backend.tokenize(wanted)]
-
-
-def _row(token: Any) -> tuple[Any, ...]:
-    return token.id, token.text, token.special, token.start, token.stop
+        return [pack(text) for text in await backend.decode(DecodeRequest(head.model, items, head.request_id, **asked))]
+    wanted = TokenizeRequest(head.model, items, head.request_id, most=shared["most"], **asked)
+    return [
+        pack([[token.id, token.text, token.special, token.start, token.stop] for token in tokens])
+        for tokens in await backend.tokenize(wanted)
+    ]
 
 
 def _head(head: WorkHead, reply: InferenceReply | None, items: int, worker: str | None) -> ResultHead:

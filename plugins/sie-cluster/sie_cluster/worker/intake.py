@@ -258,12 +258,8 @@ class Intake:
         finally:
             self._waiting_for[head.model] -= 1
             stream.send(Kind.GOES_ON, number)
-            self._tell_soon()
-
-    def _tell_soon(self) -> None:
-        """Tell the sidecar before long that a model is loaded, or is not."""
-        if self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(TELL_S, self.tell)
+            if self._telling is None:
+                self._telling = asyncio.get_running_loop().call_later(TELL_S, self.tell)
 
     def _closed(self, stream: FrameStream) -> None:
         """Cancel what came by a connection that has ended: the broker gives it to another. A drain waits for none."""

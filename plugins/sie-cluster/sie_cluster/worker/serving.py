@@ -175,19 +175,14 @@ def _status(engine: Engine, configs: Configs) -> WorkerStatus:
 
 def _watched(settings: ClusterSettings, engine: Engine, configs: Configs, intake: Intake) -> Watched:
     """Say what `/ws/status` tells of this process."""
+    most_cost = settings.max_concurrent_batches * settings.max_batch_cost
     return Watched(
         settings,
         lambda: (_problem(engine, configs) or intake.problem) is None,
         lambda: engine.known_models(MOST_TOLD),
         engine.status,
-        lambda: max(
-            intake.in_flight / settings.max_concurrent_requests, engine.pipeline.queued_cost / _most_cost(settings)
-        ),
+        lambda: max(intake.in_flight / settings.max_concurrent_requests, engine.pipeline.queued_cost / most_cost),
         settings.own_profile,
         lambda: configs.state.hash,
         lambda: intake.worker,
     )
-
-
-def _most_cost(settings: ClusterSettings) -> int:
-    return settings.max_concurrent_batches * settings.max_batch_cost

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,28 +35,15 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
 
 
 class Comparing(click.Command):
-    """A command whose every error exits with 1: 2 says that there are differences."""
+    """A command whose wrong arguments exit with 1, as other errors do: 2 says that there are differences."""
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Read the arguments."""
-        with _exiting_with(WRONG):
-            return super().make_context(info_name, args, parent, **extra)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run it."""
-        with _exiting_with(WRONG):
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _exiting_with(status: int) -> Iterator[None]:
-    try:
-        yield
-    except click.ClickException as error:
-        error.show()
-        raise click.exceptions.Exit(status) from None
+        try:
+            return super().make_context(*args, **extra)
+        except click.UsageError as error:
+            error.show()
+            raise click.exceptions.Exit(WRONG) from None
 
 
 def of_service(command: F) -> F:
@@ -186,8 +173,8 @@ class _Report:
     def show(self) -> None:
         """Write it, what is wrong to stderr."""
         if self._as_json:
-            told = {"written": self.written, "models": [each.told() for each in self.changes]}
-            told |= {"problems": [each.told() for each in self.problems], "lagging": self.lagging}
+            told = {"written": self.written, "models": list(map(asdict, self.changes))}
+            told |= {"problems": list(map(asdict, self.problems)), "lagging": self.lagging}
             click.echo(json.dumps({**told, "error": self.error, "note": self.note}, indent=2))
             return
         for each in self.changes:

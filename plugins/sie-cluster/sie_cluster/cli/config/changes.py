@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -30,10 +30,6 @@ class Change:
     def writes(self) -> bool:
         """Whether the service is changed."""
         return self.action in ("create", "change", "replace", "remove")
-
-    def told(self) -> dict[str, Any]:
-        """Give it as JSON."""
-        return asdict(self)
 
 
 @dataclass(slots=True)

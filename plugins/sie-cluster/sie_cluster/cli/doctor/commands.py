@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,37 +61,35 @@ def _findings(settings: ClusterSettings, plugins: PluginSet, prometheus_url: str
     from sie_cluster.cli.services import Service
     from sie_core.contracts.model.config import DEFAULT_POOL
 
-    exported: Mapping[str, Any] = {}
-    if settings.config_service_url is None:
-        yield Finding("skipped", "config service", "SIE_CONFIG_SERVICE_URL is not set")
-    else:
-        try:
-            with config_service(settings) as service:
-                yield from asked.config_service(service, settings.admin_token is not None)
-                exported = service.ask("GET", "/v1/configs/export")
-                yield ok("config service, configs", f"epoch {exported['epoch']}, {len(exported['models'])} models")
-        except click.ClickException as error:
-            yield asked.told_by(error, "config service")
-    if settings.gateway_url is None:
-        yield Finding("skipped", "gateway", "SIE_GATEWAY_URL is not set")
-    else:
+    exported: dict[str, Any] = {}
+
+    def of_config_service() -> Iterator[Finding]:
+        with config_service(settings) as service:
+            yield from asked.config_service(service, settings.admin_token is not None)
+            exported.update(service.ask("GET", "/v1/configs/export"))
+            yield ok("config service, configs", f"epoch {exported['epoch']}, {len(exported['models'])} models")
+
+    def of_gateway() -> Iterator[Finding]:
         token = settings.auth_token
-        try:
-            with Service("SIE_GATEWAY_URL", settings.gateway_url, token, token_variable="SIE_AUTH_TOKEN") as service:
-                yield from asked.gateway(service, exported)
-        except click.ClickException as error:
-            yield asked.told_by(error, "gateway")
-    if settings.nats_url is None:
-        yield Finding("skipped", "broker", "SIE_NATS_URL is not set")
-    else:
+        with Service("SIE_GATEWAY_URL", settings.gateway_url, token, token_variable="SIE_AUTH_TOKEN") as service:
+            yield from asked.gateway(service, exported)
+
+    def of_broker() -> Iterator[Finding]:
         named = {each["pool"] for each in exported.get("models", ())}
-        pools = {settings.pool, *named} - {DEFAULT_POOL}
-        yield from connected.broker(settings, plugins, sorted(pools))
-    if settings.payload_store_url is None:
-        yield Finding("skipped", "payload store", "SIE_PAYLOAD_STORE_URL is not set")
-    else:
-        yield from connected.payload_store(settings, plugins)
-    if prometheus_url is None:
-        yield Finding("skipped", "Prometheus", "--prometheus names none")
-    else:
-        yield from asked.prometheus(prometheus_url)
+        yield from connected.broker(settings, plugins, sorted({settings.pool, *named} - {DEFAULT_POOL}))
+
+    for subject, variable, named, look in (
+        ("config service", "SIE_CONFIG_SERVICE_URL", settings.config_service_url, of_config_service),
+        ("gateway", "SIE_GATEWAY_URL", settings.gateway_url, of_gateway),
+        ("broker", "SIE_NATS_URL", settings.nats_url, of_broker),
+        ("payload store", "SIE_PAYLOAD_STORE_URL", settings.payload_store_url,
+         partial(connected.payload_store, settings, plugins)),
+        ("Prometheus", "--prometheus", prometheus_url, partial(asked.prometheus, str(prometheus_url))),
+    ):  # fmt: skip
+        if named is None:
+            yield Finding("skipped", subject, f"{variable} is not set")
+            continue
+        try:
+            yield from look()
+        except click.ClickException as error:
+            yield asked.told_by(error, subject)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from sie_cluster.cli.doctor.findings import Finding, ok, wrong
@@ -21,23 +21,18 @@ MAKES: Final = "`sie cluster queues` makes them, as the config service's user; a
 
 def broker(settings: ClusterSettings, plugins: PluginSet, pools: Sequence[str]) -> list[Finding]:
     """Check that the broker takes this user, and has the queues of pools and the stores."""
-
-    async def look() -> list[Finding]:
-        return [each async for each in _broker(settings, plugins, pools)]
-
-    return asyncio.run(look())
+    return asyncio.run(_broker(settings, plugins, pools))
 
 
-async def _broker(settings: ClusterSettings, plugins: PluginSet, pools: Sequence[str]) -> AsyncIterator[Finding]:
+async def _broker(settings: ClusterSettings, plugins: PluginSet, pools: Sequence[str]) -> list[Finding]:
     transport = transport_maker(settings, plugins)()
     try:
         async with asyncio.timeout(ANSWER_S):
             await transport.open()
     except (QueueError, TimeoutError) as error:
         remedy = "Correct SIE_NATS_URL, SIE_NATS_USER or SIE_NATS_PASSWORD, or start the broker."
-        yield wrong("broker", str(error) or f"it gave no answer in {ANSWER_S:g} s", remedy)
-        return
-    yield ok("broker", "takes this user")
+        return [wrong("broker", str(error) or f"it gave no answer in {ANSWER_S:g} s", remedy)]
+    found = [ok("broker", "takes this user")]
     looks: dict[str, Coroutine[Any, Any, object]]
     looks = {f"queue {each.name}": transport.backlog(each.name, each.subjects[0]) for each in queues(pools)}
     looks |= {f"store {name}": transport.key_value(name, make=False) for name in STORES}
@@ -45,17 +40,20 @@ async def _broker(settings: ClusterSettings, plugins: PluginSet, pools: Sequence
         for subject, look in looks.items():
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    found = await look
-                yield ok(subject, f"holds {sum(found.values())} messages" if isinstance(found, dict) else "is there")
+                    held = await look
+                told = f"holds {sum(held.values())} messages" if isinstance(held, dict) else "is there"
+                found.append(ok(subject, told))
             except (QueueError, TimeoutError) as error:
                 if isinstance(error, QueueError) and error.failure == "DENIED":
-                    yield Finding("skipped", subject, "this user may not look at it")
+                    found.append(Finding("skipped", subject, "this user may not look at it"))
                 elif subject.startswith("store ") and isinstance(error, QueueError) and error.failure == "NOT_FOUND":
-                    yield Finding("note", subject, "is not there yet", "A gateway makes it when it needs it.")
+                    remedy = "A gateway makes it when it needs it."
+                    found.append(Finding("note", subject, "is not there yet", remedy))
                 else:
-                    yield wrong(subject, str(error) or f"no answer in {ANSWER_S:g} s", MAKES)
+                    found.append(wrong(subject, str(error) or f"no answer in {ANSWER_S:g} s", MAKES))
     finally:
         await transport.close()
+    return found
 
 
 def payload_store(settings: ClusterSettings, plugins: PluginSet) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
-from starlette.types import Scope
 
 from sie_cluster.config_service.api import reading, writing
 from sie_cluster.config_service.api.context import ConfigApi
@@ -30,11 +29,11 @@ def create_app(api: ConfigApi) -> FastAPI:
     app.router.routes.extend(probes(lambda: None, lambda: api.ready_problem, api.metrics.registry).routes)
     app.add_exception_handler(InferenceError, errors.on_inference_error)
     app.add_exception_handler(HTTPException, errors.http_error_handler(routes, _LISTED))
-    app.add_middleware(RequestMiddleware, api=api, metrics=HttpMetrics(api.metrics.registry), admitted=_admitted)
+    # All but probes and metrics pass the gate.
+    app.add_middleware(
+        RequestMiddleware,
+        api=api,
+        metrics=HttpMetrics(api.metrics.registry),
+        admitted=lambda scope: scope["path"].startswith(PREFIX),
+    )
     return app
-
-
-def _admitted(scope: Scope) -> bool:
-    """Whether a request passes the gate: all but probes and metrics."""
-    path: str = scope["path"]
-    return path.startswith(PREFIX)

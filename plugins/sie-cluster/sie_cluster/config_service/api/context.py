@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anyio import CapacityLimiter
+from starlette.requests import Request
 
 from sie_cluster.config_service.api.tokens import Tokens
 from sie_cluster.config_service.metrics import ConfigMetrics
 from sie_cluster.config_service.publisher import Publisher
 from sie_cluster.config_service.service import ConfigService
 from sie_core.api import Browsers, Gate
+from sie_core.api.body.body import read_body
 from sie_core.api.http.offload import BodyThreads
 from sie_core.auth import Auth
 from sie_core.callers import Callers
+from sie_core.catalog.configs.reading import LARGEST_CONFIG
+from sie_core.contracts import InferenceError
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,21 @@ class ConfigApi:
     """The threads that unpack large bodies."""
     instance: None = None
     """No reply names this process."""
+
+    async def body(self, request: Request) -> bytes:
+        """Read the body of a request.
+
+        Raises:
+            InferenceError: As `read_body`; `PAYLOAD_TOO_LARGE` as soon as more than `LARGEST_CONFIG` bytes are
+                announced or received.
+        """
+        try:
+            return bytes(await read_body(request, LARGEST_CONFIG, self.gate, self.body_threads))
+        except InferenceError as error:
+            if error.code != "PAYLOAD_TOO_LARGE":
+                raise
+        told = f"The body is larger than {LARGEST_CONFIG} bytes, the most that a config may have: nothing was read."
+        raise InferenceError("PAYLOAD_TOO_LARGE", told)
 
     @property
     def ready_problem(self) -> str | None:

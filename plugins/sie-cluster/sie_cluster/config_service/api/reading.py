@@ -12,10 +12,9 @@ from sie_bundle.bundles.registry import Registry
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sie_cluster.config_service.api.bodies import read_bounded
 from sie_cluster.config_service.api.context import ConfigApi
 from sie_cluster.config_service.api.tokens import Right
-from sie_cluster.configs_api import reading
+from sie_cluster.configs import answers
 from sie_core.api.body.negotiation import JSON_TYPE
 
 
@@ -31,35 +30,35 @@ def router(api: ConfigApi) -> APIRouter:
     @routes.get("/models")
     async def list_models(request: Request) -> Response:
         """List every config."""
-        listed = partial(reading.models_listing, registry(request), api.service.sources)
+        listed = partial(answers.models_listing, registry(request), api.service.sources)
         return _json(await to_thread.run_sync(listed, limiter=api.readers))
 
     @routes.get("/models/{model_id:path}")
     async def get_model(request: Request, model_id: str) -> Response:
         """Tell a config's YAML."""
-        return _yaml(reading.model_yaml(registry(request), model_id))
+        return _yaml(answers.model_yaml(registry(request), model_id))
 
     @routes.post("/resolve")
     async def resolve(request: Request) -> Response:
         """Say which bundle serves a model."""
         registry(request)
-        body = await read_bounded(request, api.gate, api.body_threads)
-        return _json(reading.resolve_answer(registry(request), body))
+        body = await api.body(request)
+        return _json(answers.resolve_answer(registry(request), body))
 
     @routes.get("/bundles")
     async def list_bundles(request: Request) -> Response:
         """List the bundles."""
-        return _json(reading.bundles_listing(registry(request)))
+        return _json(answers.bundles_listing(registry(request)))
 
     @routes.get("/bundles/{bundle_id:path}")
     async def get_bundle(request: Request, bundle_id: str) -> Response:
         """Tell a bundle's YAML."""
-        return _yaml(reading.bundle_yaml(registry(request), bundle_id))
+        return _yaml(answers.bundle_yaml(registry(request), bundle_id))
 
     @routes.get("/epoch")
     async def epoch(request: Request) -> Response:
         """Tell the epoch and the hashes by which a follower sees whether it is behind."""
-        return _json(reading.epoch_answer(registry(request)))
+        return _json(answers.epoch_answer(registry(request)))
 
     @routes.get("/export")
     async def export(request: Request) -> Response:
@@ -75,4 +74,4 @@ def _json(told: dict[str, Any]) -> Response:
 
 
 def _yaml(text: str) -> Response:
-    return Response(text, media_type=reading.YAML_TYPE)
+    return Response(text, media_type=answers.YAML_TYPE)

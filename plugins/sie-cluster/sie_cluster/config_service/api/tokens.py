@@ -14,12 +14,12 @@ Right = Literal["read", "export", "write"]
 
 NONE: Final = TokenSource(())
 _PRODUCTION: Final = frozenset({"prod", "production"})
-_SET: Final[dict[Right, str]] = {
-    "read": "SIE_CONFIG_READ_TOKEN",
-    "export": "SIE_CONFIG_READ_TOKEN",
-    "write": "SIE_ADMIN_TOKEN",
+_TOLD: Final[dict[Right, tuple[str, str]]] = {
+    "read": ("read configs", "SIE_CONFIG_READ_TOKEN"),
+    "export": ("export the configs", "SIE_CONFIG_READ_TOKEN"),
+    "write": ("write configs", "SIE_ADMIN_TOKEN"),
 }
-"""The variable whose token is for that."""
+"""What that is, and the variable whose token is for it."""
 
 
 class Tokens:
@@ -71,20 +71,14 @@ class Tokens:
         """
         if self.open:
             return
-        accepted = self._accepted[right]
-        if not accepted:
-            raise _forbidden(f"No token may {_told(right)}: {_SET[right]} is not set for this config service.")
+        accepted, (what, variable) = self._accepted[right], _TOLD[right]
         given = given_tokens(headers.getlist("authorization"))
-        if not any(given):
-            message = f"A token is needed to {_told(right)}: send `Authorization: Bearer …`."
-            raise InferenceError("UNAUTHORIZED", message, param=HEADER)
-        if not accepted.holds(given[0]) or len(given) > 1:
-            raise _forbidden(f"This token may not {_told(right)}.")
-
-
-def _told(right: Right) -> str:
-    return {"read": "read configs", "export": "export the configs", "write": "write configs"}[right]
-
-
-def _forbidden(message: str) -> InferenceError:
-    return InferenceError("FORBIDDEN", message, param=HEADER)
+        if not accepted:
+            code, message = "FORBIDDEN", f"No token may {what}: {variable} is not set for this config service."
+        elif not any(given):
+            code, message = "UNAUTHORIZED", f"A token is needed to {what}: send `Authorization: Bearer …`."
+        elif not accepted.holds(given[0]) or len(given) > 1:
+            code, message = "FORBIDDEN", f"This token may not {what}."
+        else:
+            return
+        raise InferenceError(code, message, param=HEADER)

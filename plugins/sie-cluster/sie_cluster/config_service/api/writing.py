@@ -13,14 +13,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sie_cluster.config_service.api.bodies import idempotency_key, read_bounded
 from sie_cluster.config_service.api.context import ConfigApi
-from sie_cluster.config_service.refusals import store_failed
+from sie_cluster.config_service.refusals import refusal, store_failed
 from sie_cluster.config_service.results import Answer
 from sie_core.api.body.negotiation import JSON_TYPE
 from sie_core.api.inference.cancellation import Work
 from sie_core.contracts import InferenceError
 
+KEY: Final = "Idempotency-Key"
 DRY_RUN: Final = "dry_run"
 """The parameter of a query by which a write is only checked."""
 
@@ -51,14 +51,23 @@ def router(api: ConfigApi) -> APIRouter:
 def _dry_run(request: Request) -> bool:
     given = request.query_params.get(DRY_RUN, "false")
     if given not in ("true", "false"):
-        message = f"{DRY_RUN}={given[:100]!r}: it is true or false."
-        raise InferenceError("INVALID_INPUT", message, param=DRY_RUN, details={"error": "invalid_dry_run"})
+        told = f"{DRY_RUN}={given[:100]!r}: it is true or false."
+        raise refusal("INVALID_INPUT", told, param=DRY_RUN, error="invalid_dry_run")
     return given == "true"
+
+
+def _idempotency_key(request: Request) -> str | None:
+    """Return the key of a write; None where there is none. Which keys are well formed, the service says."""
+    given = request.headers.getlist(KEY)
+    if len(given) > 1:
+        told = f"{KEY} is given {len(given)} times; give it once."
+        raise refusal("INVALID_INPUT", told, param=KEY, error="invalid_idempotency_key")
+    return given[0] if given else None
 
 
 async def _body(api: ConfigApi, request: Request) -> bytes:
     _allow(api, request)
-    return await read_bounded(request, api.gate, api.body_threads)
+    return await api.body(request)
 
 
 def _allow(api: ConfigApi, request: Request) -> None:
@@ -77,7 +86,7 @@ async def _written(api: ConfigApi, request: Request, write: Callable[..., Answer
         return Response(orjson.dumps({**answer.body, DRY_RUN: True}), answer.status, media_type=JSON_TYPE)
     result = "failed"
     try:
-        key = idempotency_key(request)
+        key = _idempotency_key(request)
         answer = await _on_thread(api, partial(write, key))
         result = _result(answer)
     except InferenceError as error:

@@ -19,8 +19,6 @@ AGAIN_S: Final = 1.0
 """Between two backups, and between attempts while the store fails."""
 BEHIND_S: Final = 15.0
 """For how long a backup may hold more than was read before that is told: what another service wrote is read soon."""
-TRIES: Final = 3
-"""How often others may write a backup in between."""
 
 log = logging.getLogger(__name__)
 
@@ -143,26 +141,24 @@ class BackupKeeper:
     def _keep(self, state: State) -> bool:
         """Write a backup over one whose every write this state holds; False where that is to come yet."""
         found = self._backups.last or self._backups.read()
-        for _ in range(TRIES):
-            if found is not None and not state.follows(found):
-                if self._is_behind():
-                    return False
-                raise StoreDamaged(
-                    f"{self._backups.url}, of epoch {found.epoch}, holds writes that the log, at {state.epoch}, does "
-                    "not: the broker has lost them. Restore the backup (`sie config restore`), or move it away"
-                )
-            try:
-                if found is None or found.epoch < state.epoch:
-                    self._backups.write(state.backup())
-            except ObjectStoreError as error:
-                if error.failure != "CONFLICT":
-                    raise
-                found = self._backups.read()  # another service writes backups of the same log
-            else:
-                self.epoch, self._behind_since = state.epoch, None
-                self._tell(None)
-                return True
-        return False
+        if found is not None and not state.follows(found):
+            if self._is_behind():
+                return False
+            raise StoreDamaged(
+                f"{self._backups.url}, of epoch {found.epoch}, holds writes that the log, at {state.epoch}, does "
+                "not: the broker has lost them. Restore the backup (`sie config restore`), or move it away"
+            )
+        try:
+            if found is None or found.epoch < state.epoch:
+                self._backups.write(state.backup())
+        except ObjectStoreError as error:
+            if error.failure != "CONFLICT":
+                raise
+            self._backups.read()  # another service writes backups of the same log
+            return False
+        self.epoch, self._behind_since = state.epoch, None
+        self._tell(None)
+        return True
 
     def _is_behind(self) -> bool:
         """Whether the state may only be behind what another service wrote, which is read soon."""

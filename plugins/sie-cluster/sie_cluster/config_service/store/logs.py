@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from sie_cluster.config_service.store.backups import BackupStore
 from sie_cluster.config_service.store.records import Backup, Entry, Write, unpack
@@ -16,29 +16,6 @@ ANSWER_S: Final = 6.0
 """How long one call of the broker may take; the transport's own bounds are shorter."""
 
 T = TypeVar("T")
-
-
-class ConfigLog(Protocol):
-    """One log; methods block, and raise `QueueError` or `ObjectStoreError`."""
-
-    def open(self, first: int | None) -> None:
-        """Open it.
-
-        Args:
-            first: The number of its first record where it is made now; None makes none.
-
-        Raises:
-            QueueError: `NOT_FOUND`: it is not there, and `first` is None.
-        """
-        ...
-
-    def read(self, after: int = 0) -> Reading:
-        """As `Journal.read`."""
-        ...
-
-    def append(self, key: str, payload: bytes, *, after: int) -> int:
-        """As `Journal.append`."""
-        ...
 
 
 class JournalLog:
@@ -54,7 +31,14 @@ class JournalLog:
         self._journal: Journal | None = None
 
     def open(self, first: int | None) -> None:
-        """Open the journal."""
+        """Open the journal.
+
+        Args:
+            first: The number of its first record where it is made now; None makes none.
+
+        Raises:
+            QueueError: `NOT_FOUND`: it is not there, and `first` is None.
+        """
         transport = self._transport()
         if transport is None:
             raise QueueError("UNAVAILABLE", "The broker of SIE_NATS_URL was not reached yet.")
@@ -128,3 +112,7 @@ class ObjectLog:
             raise QueueError("CONFLICT", "Another service was first; read on.") from None
         self._last = backup
         return backup.epoch
+
+
+ConfigLog = JournalLog | ObjectLog
+"""Methods block, and raise `QueueError` or `ObjectStoreError`."""

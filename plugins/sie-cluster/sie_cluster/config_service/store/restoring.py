@@ -7,8 +7,8 @@ import uuid
 from typing import Final
 
 from sie_cluster.config_service.store.logs import ConfigLog
-from sie_cluster.config_service.store.records import Backup, Write, key_of, pack
-from sie_cluster.config_service.store.state import State, restored
+from sie_cluster.config_service.store.records import RESTORE, Backup, Restore, Write, key_of, pack
+from sie_cluster.config_service.store.state import State
 from sie_core.contracts import QueueError
 
 ROUNDS: Final = 1000
@@ -41,8 +41,7 @@ def restore(onto: ConfigLog, backup: Backup | None, *, replace: bool = False) ->
         left = {id_: each for id_, each in _left(state, wanted, damaged, replace).items() if id_ not in too_large}
         try:
             if left and not state.writes and not state.restoring:
-                key, payload = restored(pending=True)
-                onto.append(key, payload, after=state.epoch)
+                onto.append(RESTORE, pack(Restore(pending=True)), after=state.epoch)
                 continue
             for key, write in left.items():
                 try:
@@ -55,8 +54,7 @@ def restore(onto: ConfigLog, backup: Backup | None, *, replace: bool = False) ->
                 else:
                     state = state.written(epoch, write)
             if state.restoring:
-                key, payload = restored(pending=False)
-                onto.append(key, payload, after=state.epoch)
+                onto.append(RESTORE, pack(Restore(pending=False)), after=state.epoch)
                 continue
         except QueueError as error:
             if error.failure != "CONFLICT":

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sie_cluster.config_service.store.records import (
-    RESTORE,
     Backup,
     Entry,
     KeptAnswer,
@@ -124,8 +123,3 @@ def reading_of(backup: Backup, after: int = 0) -> Reading:
             if each.epoch > after
         ),
     )
-
-
-def restored(pending: bool) -> tuple[str, bytes]:
-    """Return the key and the record that begins and ends a restore."""
-    return RESTORE, pack(Restore(pending=pending))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sie_cluster.config_service.refusals import refusal, validation_error
 from sie_cluster.config_service.store.records import fits_json
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
-from sie_core.catalog.configs.reading import LARGEST_CONFIG, describe_problems
+from sie_core.catalog.configs.reading import describe_problems
 from sie_core.catalog.configs.schema import ModelFile
 from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE
 from sie_core.catalog.configs.yaml_text import YamlFault, load_yaml
@@ -41,24 +41,21 @@ def read_body(body: bytes) -> Body:
     """Read the body of a write.
 
     Raises:
-        InferenceError: `PAYLOAD_TOO_LARGE`; `INVALID_INPUT` (`parse_error`): it is no map in YAML or JSON.
+        InferenceError: `INVALID_INPUT` (`parse_error`): it is no map in YAML or JSON.
     """
-    if len(body) > LARGEST_CONFIG:
-        told = f"The body has {len(body)} bytes; a config has {LARGEST_CONFIG} at most."
-        raise refusal("PAYLOAD_TOO_LARGE", "payload_too_large", told)
     try:
         content = load_yaml(body)
     except YamlFault as fault:
-        raise refusal("INVALID_INPUT", "parse_error", f"The body is {fault}.") from None
+        raise refusal("INVALID_INPUT", f"The body is {fault}.", error="parse_error") from None
     if not isinstance(content, dict):
         told = f"The body is {type(content).__name__}; a model config is a map of fields, in YAML or JSON."
-        raise refusal("INVALID_INPUT", "parse_error", told)
+        raise refusal("INVALID_INPUT", told, error="parse_error")
     if not fits_json(content):
         told = (
             "The body holds what JSON cannot: a date, a key that is no text, a number beyond 64 bits, or half a "
             "character of two."
         )
-        raise refusal("INVALID_INPUT", "parse_error", told)
+        raise refusal("INVALID_INPUT", told, error="parse_error")
     return Body(body.decode("utf-8"), content)
 
 
@@ -81,7 +78,7 @@ def check_id(model_id: object) -> str:
         why = f"`:{DEFAULT_PROFILE}` at the end names the default profile of another model"
     else:
         return model_id
-    raise refusal("INVALID_INPUT", "invalid_model_id", f"sie_id {short(model_id)}: {why}.", param="sie_id")
+    raise refusal("INVALID_INPUT", f"sie_id {short(model_id)}: {why}.", param="sie_id", error="invalid_model_id")
 
 
 def check_fields(content: Mapping[str, Any], *, whole: bool) -> None:
@@ -116,4 +113,4 @@ def check_key(key: str | None) -> None:
     """
     if key is not None and not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
         told = f"Idempotency-Key {short(key)}: it has 1 to {LONGEST_KEY} printable ASCII characters."
-        raise refusal("INVALID_INPUT", "invalid_idempotency_key", told, param="Idempotency-Key")
+        raise refusal("INVALID_INPUT", told, param="Idempotency-Key", error="invalid_idempotency_key")

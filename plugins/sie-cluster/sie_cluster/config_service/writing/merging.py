@@ -105,7 +105,6 @@ def _refuse_conflicts(
     )
     raise refusal(
         "CONTENT_CONFLICT",
-        "content_conflict",
         f"{model_id} has {told} already, with other content. A POST only adds profiles; PUT replaces the config.",
         **{name: names for name, names in conflicts.items() if names},
     )

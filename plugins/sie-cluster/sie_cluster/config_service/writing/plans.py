@@ -18,7 +18,7 @@ from sie_cluster.config_service.writing.merging import merge, same, write_yaml
 from sie_cluster.messages.export import bundles_by_profile, exported_content
 from sie_core.catalog.configs.reading import ConfigError
 from sie_core.catalog.configs.snapshot import profiles_of
-from sie_core.contracts import InferenceError, ModelConfig
+from sie_core.contracts import ModelConfig
 
 _CODE_FROM = ("hf_id", "hf_revision", "weights_path", "hf_tokenizer_dependencies")
 """The fields that name where weights, and the code that comes with them, are from."""
@@ -51,8 +51,8 @@ class Plan:
 
     def change(self, held: Held) -> Change:
         """Return the change; `held` is what is held after it."""
-        text = None if self.config is None else self.config.text
-        return Change(held.epoch, self.model_id, text, self.profiles_added, self.affected_bundles, held.registry)
+        source = held.source(self.model_id)
+        return Change(self.model_id, source, self.profiles_added, self.affected_bundles, held.registry)
 
 
 def plan_create(held: Held, placement: Placement, body: Body) -> Plan:
@@ -74,7 +74,7 @@ def plan_create(held: Held, placement: Placement, body: Body) -> Plan:
     model = StoredModel(text=merged.text, content=dict(merged.content))
     config = _config(held, model_id, model)
     added = replace(config, profiles={name: config.profiles[name] for name in merged.created})
-    routable = _place(placement, added)
+    routable = placement.place(added)
     affected = _affected(
         held.registry, model_id, [*routable.values(), *bundles_by_profile(config, held.registry).values()]
     )
@@ -91,7 +91,7 @@ def plan_put(held: Held, placement: Placement, model_id: str, body: Body) -> Pla
     check_id(model_id)
     if body.model_id not in (None, model_id):
         told = f"sie_id: {body.model_id!r:.300} is not the model of the path, {model_id}: leave it out, or correct one."
-        raise refusal("INVALID_INPUT", "model_id_mismatch", told, param="sie_id")
+        raise refusal("INVALID_INPUT", told, param="sie_id", error="model_id_mismatch")
     content = body.content if body.model_id is not None else {"sie_id": model_id, **body.content}
     check_fields(content, whole=True)
     existing = held.content(model_id)
@@ -101,7 +101,7 @@ def plan_put(held: Held, placement: Placement, model_id: str, body: Body) -> Pla
     text = body.text if content is body.content else write_yaml(content)
     model = StoredModel(text=text, content=dict(content))
     config = _config(held, model_id, model)
-    affected = _affected(held.registry, model_id, _place(placement, config).values())
+    affected = _affected(held.registry, model_id, placement.place(config).values())
     known = held.registry.catalog.configs.get(model_id)
     added = tuple(name for name in config.profiles if known is None or name not in known.profiles)
     return Plan(Answer(200, _replaced(model_id, True, affected)), model_id, True, model, config, added, affected)
@@ -159,7 +159,7 @@ def _refuse_taken(registry: Registry, config: ModelConfig) -> None:
     if taken:
         name, other_id = next(iter(taken.items()))
         told = f"{config.id} with the profile {name} would have a name that {other_id} has: choose another name."
-        raise refusal("CONTENT_CONFLICT", "content_conflict", told, conflicting_profiles=list(taken))
+        raise refusal("CONTENT_CONFLICT", told, conflicting_profiles=list(taken))
 
 
 def _refuse_privileges(held: Held, model_id: str, content: Mapping[str, Any]) -> None:
@@ -173,14 +173,6 @@ def _refuse_privileges(held: Held, model_id: str, content: Mapping[str, Any]) ->
             "config service alone"
         ) + (f", and for the weights it names: {', '.join(other)} would be others" if other else "")
         raise validation_error([("trust_remote_code", told)])
-
-
-def _place(placement: Placement, config: ModelConfig) -> Mapping[str, tuple[str, ...]]:
-    try:
-        return placement.place(config)
-    except InferenceError as error:
-        error.details["error"] = "validation_error"
-        raise
 
 
 def _affected(registry: Registry, model_id: str, after: Iterable[Iterable[str]]) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class WriteRequest:
             return None
         if kept.fingerprint != self.fingerprint:
             told = f"Idempotency-Key {self.key}: it was used for another request within the hour; take a new one."
-            raise refusal("IDEMPOTENCY_MISMATCH", "idempotency_mismatch", told, param="Idempotency-Key")
+            raise refusal("IDEMPOTENCY_MISMATCH", told, param="Idempotency-Key")
         return Answer(kept.status, kept.body)
 
     def kept(self, answer: Answer, now: float) -> KeptAnswer | None:

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from sie_bundle.bundles.placement import BundleView
 from sie_bundle.bundles.registry import Registry, make_registry
-from sie_cluster.configs_api import reading
+from sie_cluster.configs import answers
 
+from sie_core.api.http.envelopes import configs_error_body
 from sie_core.catalog.configs.reading import config_of, parse_config
 from sie_core.catalog.configs.snapshot import make_catalog
 from sie_core.contracts import InferenceError
@@ -33,11 +34,11 @@ def registry() -> Registry:
 def refusal(call, *arguments) -> tuple[str, str, str]:
     with pytest.raises(InferenceError) as raised:
         call(*arguments)
-    return raised.value.code, raised.value.details["error"], raised.value.message
+    return raised.value.code, configs_error_body(raised.value)["error"]["error"], raised.value.message
 
 
 def test_every_config_is_listed_and_every_profile_beside_the_default_one_by_its_own_name(registry: Registry) -> None:
-    listed = reading.models_listing(registry, {"acme/tiny": "api"})["models"]
+    listed = answers.models_listing(registry, {"acme/tiny": "api"})["models"]
     assert [(each["model_id"], each["profiles"], each["source"]) for each in listed] == [
         ("acme/found", ["default"], "filesystem"),
         ("acme/status", ["default"], "filesystem"),
@@ -47,23 +48,23 @@ def test_every_config_is_listed_and_every_profile_beside_the_default_one_by_its_
 
 
 def test_a_config_is_told_as_it_was_written(registry: Registry) -> None:
-    assert reading.model_yaml(registry, "acme/tiny") == reading.model_yaml(registry, "acme/tiny:default") == TEXT
-    found = yaml.safe_load(reading.model_yaml(registry, "acme/found"))
+    assert answers.model_yaml(registry, "acme/tiny") == answers.model_yaml(registry, "acme/tiny:default") == TEXT
+    found = yaml.safe_load(answers.model_yaml(registry, "acme/found"))
     assert found == {"sie_id": "acme/found", "hf_id": "acme/found"}
-    variant = yaml.safe_load(reading.model_yaml(registry, "acme/tiny:q"))
+    variant = yaml.safe_load(answers.model_yaml(registry, "acme/tiny:q"))
     assert variant == {"sie_id": "acme/tiny:q", "variant_of": "acme/tiny", "profile": "q"}
 
 
 @pytest.mark.parametrize("name", ["acme/none", "acme/tiny:r", "none"])
 def test_an_unknown_config_is_not_found(registry: Registry, name: str) -> None:
-    assert refusal(reading.model_yaml, registry, name)[:2] == ("MODEL_NOT_FOUND", "model_not_found")
+    assert refusal(answers.model_yaml, registry, name)[:2] == ("MODEL_NOT_FOUND", "model_not_found")
 
 
 @pytest.mark.parametrize(
     "name", ["", "/acme", "../acme", "acme/../x", "a\\b", "a\nb", "a\0b", "status", "acme/tiny/status", "x" * 300]
 )
 def test_what_can_be_no_id_is_refused_as_such(registry: Registry, name: str) -> None:
-    assert refusal(reading.model_yaml, registry, name)[:2] == ("INVALID_INPUT", "invalid_model_id")
+    assert refusal(answers.model_yaml, registry, name)[:2] == ("INVALID_INPUT", "invalid_model_id")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_what_can_be_no_id_is_refused_as_such(registry: Registry, name: str) -> 
     ],
 )
 def test_a_model_is_resolved_to_its_bundle(registry: Registry, body: dict[str, str], expected: tuple) -> None:
-    told = reading.resolve_answer(registry, json.dumps(body).encode())
+    told = answers.resolve_answer(registry, json.dumps(body).encode())
     assert tuple(told.values()) == expected
     assert list(told) == ["model", "resolved_bundle", "compatible_bundles", "profiles"]
 
@@ -98,30 +99,30 @@ def test_a_model_is_resolved_to_its_bundle(registry: Registry, body: dict[str, s
 def test_a_request_that_cannot_be_resolved_is_refused_by_name(
     registry: Registry, body: bytes, expected: tuple[str, str]
 ) -> None:
-    assert refusal(reading.resolve_answer, registry, body)[:2] == expected
+    assert refusal(answers.resolve_answer, registry, body)[:2] == expected
 
 
 def test_bundles_are_told_by_priority_and_without_paths_of_this_machine(registry: Registry) -> None:
-    told = reading.bundles_listing(registry)["bundles"]
+    told = answers.bundles_listing(registry)["bundles"]
     assert [(each["bundle_id"], each["priority"], each["adapter_count"]) for each in told] == [
         ("fast", 1, 0),
         ("slow", 9, 2),
     ]
     assert {each["source"] for each in told} == {"filesystem"}
-    assert yaml.safe_load(reading.bundle_yaml(registry, "slow")) == {
+    assert yaml.safe_load(answers.bundle_yaml(registry, "slow")) == {
         "name": "slow",
         "engine": "pytorch",
         "priority": 9,
         "source": "filesystem",
         "adapters": ["pkg.b", "pkg.a"],
     }
-    code, error, message = refusal(reading.bundle_yaml, registry, "../fast")
+    code, error, message = refusal(answers.bundle_yaml, registry, "../fast")
     assert (code, error) == ("NOT_FOUND", "bundle_not_found")
     assert "there are fast, slow" in message
 
 
 def test_the_epoch_is_told_with_the_hashes(registry: Registry) -> None:
-    told = reading.epoch_answer(registry)
+    told = answers.epoch_answer(registry)
     assert told == {
         "epoch": 0,
         "bundles_hash": registry.bundles_hash,

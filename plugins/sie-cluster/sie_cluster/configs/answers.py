@@ -1,6 +1,7 @@
-"""The answers of the read routes below `/v1/configs`, made of a registry alone.
+"""The answers of the read routes below `/v1/configs`, at config service and gateway, made of a registry alone.
 
-Errors have the snake-case code that clients of the published config service read, as `error` of their details.
+Clients of the published config service read a snake-case code, as `error` of an error's details: the code's own in
+lower case, unless one is given here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sie_core.api.body.body import kind_of
 from sie_core.catalog.configs.ids import ID_RULE, is_model_id
 from sie_core.catalog.configs.snapshot import DEFAULT_PROFILE, listed_id, profiles_of
 from sie_core.catalog.wording import did_you_mean, short
-from sie_core.contracts import InferenceError, InvalidInput, ModelConfig
+from sie_core.contracts import InferenceError, ModelConfig
 
 YAML_TYPE: Final = "application/x-yaml"
 SOURCE: Final = "filesystem"
@@ -73,7 +74,7 @@ def check_model_id(model_id: str) -> str:
     """Return an id that a config may have.
 
     Raises:
-        InvalidInput: It is none.
+        InferenceError: `INVALID_INPUT`: it is none.
     """
     if model_id.rpartition("/")[2] == _RESERVED:
         why = "none may be or end with /status, which is a route of gateways"
@@ -81,20 +82,13 @@ def check_model_id(model_id: str) -> str:
         why = ID_RULE
     else:
         return model_id
-    refused = InvalidInput(f"The model id {short(model_id)} is not well formed: {why}.", param="model_id")
-    refused.details["error"] = "invalid_model_id"
-    raise refused
+    raise _refused("invalid_model_id", f"The model id {short(model_id)} is not well formed: {why}.", "model_id")
 
 
 def model_not_found(registry: Registry, model_id: str) -> InferenceError:
     """Say that there is no config of that id, with the nearest ones."""
     hint = did_you_mean(model_id, registry.catalog.configs) or " GET /v1/configs/models lists those that are there."
-    return InferenceError(
-        "MODEL_NOT_FOUND",
-        f"There is no config of {short(model_id)}.{hint}",
-        param="model_id",
-        details={"error": "model_not_found"},
-    )
+    return InferenceError("MODEL_NOT_FOUND", f"There is no config of {short(model_id)}.{hint}", param="model_id")
 
 
 def resolve_answer(registry: Registry, body: bytes | memoryview) -> dict[str, Any]:
@@ -103,15 +97,11 @@ def resolve_answer(registry: Registry, body: bytes | memoryview) -> dict[str, An
     Raises:
         InferenceError: `INVALID_INPUT`, `MODEL_NOT_FOUND`, `BUNDLE_CONFLICT`.
     """
-    with _named("INVALID_INPUT", "parse_error"):
+    with _named("parse_error"):
         data = strict_json.loads(body)
     model, bundle = _text(data, "model"), _text(data, "bundle", needed=False)
     assert model is not None
-    with (
-        _named("INVALID_INPUT", "invalid_model_spec"),
-        _named("MODEL_NOT_FOUND", "model_not_found"),
-        _named("BUNDLE_CONFLICT", "bundle_conflict"),
-    ):
+    with _named("invalid_model_spec"):
         route = registry.resolve(model, bundle)
     bare = route.model.profile.name == DEFAULT_PROFILE
     return {
@@ -189,11 +179,11 @@ def _refused(error: str, message: str, param: str | None) -> InferenceError:
 
 
 @contextmanager
-def _named(code: str, error: str) -> Iterator[None]:
-    """Give errors of a code their snake-case one, where they have none."""
+def _named(error: str) -> Iterator[None]:
+    """Give `INVALID_INPUT` a snake-case code of its own."""
     try:
         yield
     except InferenceError as raised:
-        if raised.code == code:
-            raised.details.setdefault("error", error)
+        if raised.code == "INVALID_INPUT":
+            raised.details["error"] = error
         raise

@@ -1,1 +1,0 @@
-"""What config service and gateway alike tell of model configs and bundles."""
