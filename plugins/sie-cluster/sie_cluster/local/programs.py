@@ -30,6 +30,8 @@ BEAT_MS, POLL_MS = "1000", "5000"
 for them."""
 BY_HAND = ".env"
 """What follows the name of a worker in that of the file with its variables, where it is started by hand."""
+OPERATOR_FILE = "operator.env"
+"""Has the broker's login and the token for the commands of an operator."""
 TOKEN_FILE, POOL_TOKEN_FILE = "admin-token", "pool-token"
 OF_CONFIG_SERVICE = ("models_dir", "config_store_dir", "admin_token")
 """Settings that are for the config service; what others would inherit of them is emptied."""
@@ -119,6 +121,8 @@ def describe_programs(
         )
         for name, bundle in bundle_of.items()
     }
+    login = queue_variables(broker.url, broker.logins[CONFIG])
+    _write_variables(folder / OPERATOR_FILE, {**login, "SIE_ADMIN_TOKEN_FILE": str((folder / TOKEN_FILE).absolute())})
     for name, own in of_workers.items():
         (folder / (name + BY_HAND)).unlink(missing_ok=True)
         if not workers:
