@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from sie_cluster.messages.work import ResultHead, WorkHead, encode_result
 from sie_cluster.programs.within import within
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.sidecar.held import Slice
-from sie_core.concurrency.tasks import Tasks
+from sie_core.concurrency.tasks import Tasks, supervised
 from sie_core.contracts import InferenceError, QueueError, QueueTransport
 
 MOST_OFFERED_S = 120.0
@@ -51,22 +50,15 @@ class Results:
 
     def __init__(self, transport: QueueTransport, holder: Holder, owner: Owner) -> None:
         self._transport, self._holder, self._owner = transport, holder, owner
-        self._waiting: deque[tuple[Slice, bytes]] = deque()
-        self._sending: asyncio.Task[None] | None = None
-        self._wake: asyncio.Future[None] | None = None
-        """Ends the wait of the task that sends, which stays: to make one for each result costs more."""
+        self._waiting: asyncio.Queue[tuple[Slice, bytes]] = asyncio.Queue()
         self._offered: dict[int, asyncio.Event] = {}
         """Set once a slice is held no more, by its number."""
         self._tasks = Tasks()
+        self._tasks.start(supervised("sending results", self._send_all))
 
     def send(self, held: Slice, frame: bytes) -> None:
         """Send the result of a slice, behind those before it; while the broker is away it is kept."""
-        self._waiting.append((held, frame))
-        if self._wake is not None:
-            self._wake.set_result(None)
-            self._wake = None
-        elif self._sending is None or self._sending.done():
-            self._sending = self._tasks.start(self._send_all())
+        self._waiting.put_nowait((held, frame))
 
     def withdraw(self, held: Slice) -> None:
         """Offer the result of a slice no more."""
@@ -82,17 +74,16 @@ class Results:
 
     async def _send_all(self) -> None:
         while True:
-            await self._send_waiting()
-            wake = self._wake = asyncio.get_running_loop().create_future()
-            await wake
-
-    async def _send_waiting(self) -> None:
-        while self._waiting:
-            held, frame = self._waiting[0]
+            held, frame = await self._waiting.get()
             if len(frame) > self._transport.max_payload:
-                self._waiting.popleft()
                 self._tasks.start(self._offer(held, frame))
-                continue
+            else:
+                await self._send(held, frame)
+                self._owner.drop(held)
+
+    async def _send(self, held: Slice, frame: bytes) -> None:
+        """Send a result, however long the broker is away."""
+        while True:
             try:
                 await self._transport.send(held.head.reply, frame)
             except QueueError as error:
@@ -100,8 +91,7 @@ class Results:
                     await asyncio.sleep(AGAIN_S)
                     continue
                 log.error("the result of %s cannot be sent: %s", held.head.id, error)
-            self._waiting.popleft()
-            self._owner.drop(held)
+            return
 
     async def _offer(self, held: Slice, frame: bytes) -> None:
         """Say where a result can be fetched until it was, or nobody wants it."""
