@@ -14,7 +14,7 @@ from sie_cluster.messages.configs import ConfigState, read_config_state
 from sie_cluster.messages.frames import FrameError, read_head
 from sie_cluster.messages.health import Vitals, decode_vitals
 from sie_cluster.messages.wishes import Wish, encode_wish
-from sie_cluster.programs.within import within
+from sie_core.concurrency.tasks import within
 
 AGAIN_S = 0.2
 SILENT_S = 5.0

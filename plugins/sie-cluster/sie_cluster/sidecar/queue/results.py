@@ -10,10 +10,9 @@ from typing import Protocol
 from sie_cluster.messages.errors import error_to_map
 from sie_cluster.messages.frames import encode
 from sie_cluster.messages.work import ResultHead, WorkHead, encode_result
-from sie_cluster.programs.within import within
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.sidecar.held import Slice
-from sie_core.concurrency.tasks import Tasks, supervised
+from sie_core.concurrency.tasks import Tasks, supervised, within
 from sie_core.contracts import InferenceError, QueueError, QueueTransport
 
 MOST_OFFERED_S = 120.0
