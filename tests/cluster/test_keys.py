@@ -9,7 +9,7 @@ from sie_bundle.bundles.registry import Registry, registry_of_one_bundle
 from sie_cluster.fleet.placement.keys import key_of
 from sie_cluster.gateway.keys import Keys
 from sie_cluster.gateway.routing import Router
-from sie_cluster.queue.subjects import BUCKETS, KEY_IDLE_S, SHARED_KEYS, is_shared, work_subject
+from sie_cluster.queue.subjects import BUCKETS, KEY_IDLE_S, SHARED_KEYS, work_subject
 
 from sie_core.catalog.configs.reading import config_of
 from sie_core.catalog.configs.snapshot import make_catalog
@@ -51,7 +51,7 @@ def test_keys_beyond_the_most_share_a_few_until_others_are_idle() -> None:
     keys = Keys(most=10, clock=lambda: now)
     given = [keys.subject(work(f"org/{number}")) for number in range(1_000)]
     assert given[:10] == [work(f"org/{number}") for number in range(10)]
-    assert all(map(is_shared, given[10:]))
+    assert all((key := key_of(each)) and key.is_shared for each in given[10:])
     assert len(set(given[10:])) == SHARED_KEYS
     assert keys.subject(work("org/3")) == work("org/3")
     now = KEY_IDLE_S + 1

@@ -70,11 +70,6 @@ def shared_subject(work: str) -> str:
     return f"{prefix}.{SHARED}.{1 + _spread(work) % SHARED_KEYS}"
 
 
-def is_shared(work: str) -> bool:
-    """Whether keys share a subject; the heads of what comes by it name the models."""
-    return work.split(".")[-2] == SHARED
-
-
 def _spread(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).digest())
 
