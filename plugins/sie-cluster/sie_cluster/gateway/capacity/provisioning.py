@@ -79,6 +79,5 @@ class Provisioning:
         return InferenceError(
             "PROVISIONING",
             f"No worker{of_profile} of the bundle {lane.bundle!r}{of_pool} takes work yet; retry.",
-            retry_after_s=self.demand.come_back_s(lane),
             details={"machine_profile": lane.profile, "bundle": lane.bundle},
         )
