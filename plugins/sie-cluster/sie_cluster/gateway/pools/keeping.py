@@ -153,13 +153,10 @@ class PoolKeeper:
         """
         if name == DEFAULT_RESOURCE_POOL:
             return await self.read()
-        for _ in range(MOST_TRIES):
-            await self.leased(name)
-            lease, now = self._stored.leases[name], str(self._wall()).encode()
-            if await self._stored.write(lease_key(name), now, after=lease, ttl_s=self._lease_s):
-                self._on_event("renewed", 1)
-                return self.pools
-        raise _contended()
+        await self.leased(name)
+        await self._stored.write(lease_key(name), str(self._wall()).encode(), ttl_s=self._lease_s)
+        self._on_event("renewed", 1)
+        return self.pools
 
     async def change(self, change: Change = lambda pools: pools) -> Pools:
         """Change the pools; workers are assigned with it, and those of leases that ended are free.
@@ -184,7 +181,7 @@ class PoolKeeper:
                 for event, times in _events(before, after, ended).items():
                     self._on_event(event, times)
                 return after
-        raise _contended()
+        raise InferenceError("QUEUE_UNAVAILABLE", "Other gateways change resource pools all the time; retry.")
 
     async def run(self) -> None:
         """Settle the pools with each change, and from time to time, until cancelled."""
@@ -227,10 +224,6 @@ class _Since:
 def is_leased(name: str | None) -> bool:
     """Whether a request asks for capacity that somebody leased."""
     return name is not None and name != DEFAULT_RESOURCE_POOL
-
-
-def _contended() -> InferenceError:
-    return InferenceError("QUEUE_UNAVAILABLE", "Other gateways change resource pools all the time; retry.")
 
 
 def _events(before: Pools, after: Pools, ended: Collection[str]) -> Counter[str]:
