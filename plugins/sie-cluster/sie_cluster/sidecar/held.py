@@ -115,10 +115,6 @@ class Recent:
         if len(self._texts) > REMEMBERED:
             del self._texts[next(iter(self._texts))]
 
-    def discard(self, text: str) -> None:
-        """Remember a text no more."""
-        self._texts.pop(text, None)
-
 
 def pause_s(attempt: int) -> float:
     """Say when a slice that failed here is given to a worker again: at once at first, so that another takes it."""
