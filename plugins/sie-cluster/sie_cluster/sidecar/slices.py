@@ -90,7 +90,7 @@ class Slices:
         self._idle = asyncio.Event()
         self._idle.set()
         holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store)
-        self._results = Results(transport, holder, self)
+        self._results = Results(transport, holder, self.is_wanted, self.drop)
         self.credit = Credit(settings, asyncio.get_running_loop().call_later)
         self.load = Load(most_cost(settings), host.saturation_changed)
         self._large = LargeSlices(Fetcher(transport, store), int(sidecar_bytes(settings) * FETCHED_PART))

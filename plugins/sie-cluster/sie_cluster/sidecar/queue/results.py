@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from sie_cluster.messages.errors import error_to_map
 from sie_cluster.messages.frames import encode
@@ -26,29 +26,24 @@ NO_ROOM = InferenceError("RESOURCE_EXHAUSTED", "The worker has no room for so la
 log = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
-    """Who holds the slices."""
-
-    def is_wanted(self, held: Slice) -> bool:
-        """Whether somebody still waits for the result of a slice."""
-        ...
-
-    def drop(self, held: Slice) -> None:
-        """Acknowledge a slice and hold it no more: its result was sent or fetched, or cannot be."""
-        ...
-
-
 class Results:
     """Those that wait for the broker, or to be fetched.
 
     Args:
         transport: Open.
         holder: Offers those that are larger than a message.
-        owner: Holds the slices.
+        is_wanted: Whether somebody still waits for the result of a slice.
+        drop: Acknowledges a slice, which is held no more: its result was sent or fetched, or cannot be.
     """
 
-    def __init__(self, transport: QueueTransport, holder: Holder, owner: Owner) -> None:
-        self._transport, self._holder, self._owner = transport, holder, owner
+    def __init__(
+        self,
+        transport: QueueTransport,
+        holder: Holder,
+        is_wanted: Callable[[Slice], bool],
+        drop: Callable[[Slice], None],
+    ) -> None:
+        self._transport, self._holder, self._is_wanted, self._drop = transport, holder, is_wanted, drop
         self._waiting: asyncio.Queue[tuple[Slice, bytes]] = asyncio.Queue()
         self._offered: dict[int, asyncio.Event] = {}
         """Set once a slice is held no more, by its number."""
@@ -78,7 +73,7 @@ class Results:
                 self._tasks.start(self._offer(held, frame))
             else:
                 await self._send(held, frame)
-                self._owner.drop(held)
+                self._drop(held)
 
     async def _send(self, held: Slice, frame: bytes) -> None:
         """Send a result, however long the broker is away."""
@@ -95,7 +90,7 @@ class Results:
     async def _offer(self, held: Slice, frame: bytes) -> None:
         """Say where a result can be fetched until it was, or nobody wants it."""
         try:
-            offer = held.offer = await self._holder.offer(frame, on_fetched=lambda: self._owner.drop(held))
+            offer = held.offer = await self._holder.offer(frame, on_fetched=lambda: self._drop(held))
         except QueueError as error:
             log.error("a result of %d bytes cannot be sent: %s", len(frame), error)
             self.send(held, failure(held.head, NO_ROOM))
@@ -107,12 +102,12 @@ class Results:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    while self._owner.is_wanted(held) and not gone.is_set():
+                    while self._is_wanted(held) and not gone.is_set():
                         await self._tell(held.head.reply, told, gone)
         finally:
             del self._offered[held.number]
             self._holder.withdraw(offer)
-        self._owner.drop(held)
+        self._drop(held)
 
     async def _tell(self, reply: str, offer: bytes, gone: asyncio.Event) -> None:
         try:
