@@ -193,13 +193,9 @@ class Slices:
         self.hand_back(left, failed=False)
         return len(left)
 
-    def holds(self, held: Slice) -> bool:
-        """Whether a slice is held still."""
-        return self._held.holds(held)
-
     def is_wanted(self, held: Slice) -> bool:
         """Whether somebody may wait for the result of a slice that is held still."""
-        return self.holds(held) and self._host.is_wanted(held.head.reply)
+        return self._held.holds(held) and self._host.is_wanted(held.head.reply)
 
     def finish(self, held: Slice, frame: bytes, how: str) -> None:
         """Send a result; the message is acknowledged behind it."""
