@@ -15,20 +15,14 @@ from sie_cluster.gateway.flights.slicing import Packed
 from sie_cluster.gateway.flights.telling import Telling
 from sie_cluster.gateway.metrics import GatewayMetrics
 from sie_cluster.messages.frames import Pieces, size_of
-from sie_cluster.messages.work import (
-    batch_bytes,
-    encode_offered,
-)
+from sie_cluster.messages.work import batch_bytes, encode_offered
 from sie_cluster.programs.memory import gateway_bytes
 from sie_cluster.queue.broker import Make, ensure_queue, open_transport
 from sie_cluster.queue.dead_letters import bury
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.store import PayloadStore
-from sie_cluster.queue.subjects import (
-    cancel_subject,
-    work_queue,
-)
+from sie_cluster.queue.subjects import cancel_subject, work_queue
 from sie_cluster.settings import ClusterSettings
 from sie_core.concurrency.tasks import Tasks, supervised
 from sie_core.contracts import ConnectionState, OnStored, QueueError, QueueTransport, Work
