@@ -288,10 +288,10 @@ class Sidecar:
             log.warning("a request that is cancelled has no inbox of a gateway: %r", reply[:200])
             return
         self._cancelled.add(reply)
-        self.slices.cancel(reply)
+        self.slices.cancel(lambda each: each == reply, "cancelled")
 
     def _fell_silent(self, inbox: str) -> None:
-        self.slices.cancel_where(lambda reply: inbox_of(reply) == inbox)
+        self.slices.cancel(lambda reply: inbox_of(reply) == inbox, "gateway_lost")
 
     async def _mark(self) -> None:
         while True:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, Protocol
 
 from sie_cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
@@ -19,7 +20,7 @@ from sie_cluster.queue.payloads.store import PayloadStore
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.adapter.dispatching import Dispatch
 from sie_cluster.sidecar.adapter.link import Link
-from sie_cluster.sidecar.held import Held, Slice, pause_s
+from sie_cluster.sidecar.held import Slice, pause_s
 from sie_cluster.sidecar.load import Load, most_cost
 from sie_cluster.sidecar.metrics import SidecarMetrics
 from sie_cluster.sidecar.queue.credit import Credit
@@ -86,7 +87,9 @@ class Slices:
     ) -> None:
         self._tracer = tracer
         self._settings, self._metrics, self._host = settings, metrics, host
-        self._held = Held()
+        self._held: dict[int, Slice] = {}
+        """By number."""
+        self._numbers = count(1)
         self._idle = asyncio.Event()
         self._idle.set()
         holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store)
@@ -109,7 +112,9 @@ class Slices:
         if delivery.attempt > 1 and self._is_held(head, delivery, pull):
             return
         self._idle.clear()
-        held = self._held.add(head, delivery, pull)
+        frame = delivery.payload if head.offer is None else b""
+        held = Slice(next(self._numbers), head, delivery, pull, frame)
+        self._held[held.number] = held
         if self._tracer is not None and head.trace is not None:
             name, parent = f"sidecar {head.operation}", {"traceparent": head.trace}
             held.trace = self._tracer.begin(name, held.since, parent, queued=True)[1]
@@ -157,7 +162,7 @@ class Slices:
 
     def lost(self) -> None:
         """Take that the adapter process has ended. What was at work runs alone next: it may have been the cause."""
-        at_work = [held for held in self._held if held.sent and not held.answered]
+        at_work = self._at_work()
         if at_work:
             log.warning("the adapter process ended while %d slices were at work", len(at_work))
         for held in at_work:
@@ -166,7 +171,7 @@ class Slices:
 
     def stood_still(self) -> None:
         """Take that the adapter process does not answer: others are given what it has, and it is not to begin it."""
-        at_work = [held for held in self._held if held.sent and not held.answered]
+        at_work = self._at_work()
         if at_work:
             log.warning("the adapter process does not answer: %d slices go back to the queue", len(at_work))
         self.hand_back(at_work, failed=True)
@@ -174,28 +179,32 @@ class Slices:
             self._host.link.cancel(held.number)
             self.dispatch.ended(held)
 
-    def cancel(self, reply: str) -> None:
-        """Hold no slice of a request that nobody waits for."""
-        self._cancel(self._held.of_request(reply), "cancelled")
-
-    def cancel_where(self, is_silent: Callable[[str], bool]) -> None:
-        """Hold no slice of gateways that are gone, as their replies tell."""
-        self._cancel([held for held in self._held if is_silent(held.head.reply)], "gateway_lost")
+    def cancel(self, is_gone: Callable[[str], bool], how: str) -> None:
+        """Hold no slice that nobody waits for, as its reply tells."""
+        for held in [held for held in self._held.values() if is_gone(held.head.reply)]:
+            if held.answered:
+                if held.offer is not None:
+                    self.drop(held)
+                continue
+            self.drop(held, how)
+            if held.sent:
+                self._host.link.cancel(held.number)
+                self.dispatch.ended(held)
 
     def hand_back_waiting(self, besides: str | None = None, *, failed: bool = False) -> None:
         """Hand back what was not begun, besides that of a resource pool."""
-        waiting = [held for held in self._held if not held.sent and not held.answered]
+        waiting = [held for held in self._held.values() if not held.sent and not held.answered]
         self.hand_back([held for held in waiting if held.head.resource_pool != besides], failed=failed)
 
     def hand_back_all(self) -> int:
         """Hand back everything; return how many slices that were."""
-        left = list(self._held)
+        left = list(self._held.values())
         self.hand_back(left, failed=False)
         return len(left)
 
     def is_wanted(self, held: Slice) -> bool:
         """Whether somebody may wait for the result of a slice that is held still."""
-        return self._held.holds(held) and self._host.is_wanted(held.head.reply)
+        return held.number in self._held and self._host.is_wanted(held.head.reply)
 
     def finish(self, held: Slice, frame: bytes, how: str) -> None:
         """Send a result; the message is acknowledged behind it."""
@@ -211,14 +220,14 @@ class Slices:
         if how is not None:
             self._metrics.ended(how)
             held.how = how
-        if self._held.remove(held):
+        if self._held.pop(held.number, None) is not None:
             held.delivery.ack()
             self._let_go(held)
 
     def hand_back(self, slices: Sequence[Slice], *, failed: bool) -> None:
         """Give slices back to the queue: at once, or where something failed here after a pause that grows."""
         for held in slices:
-            if self._held.remove(held):
+            if self._held.pop(held.number, None) is not None:
                 if not held.answered:
                     self._metrics.ended("handed_back")
                     held.how = "handed_back"
@@ -227,7 +236,7 @@ class Slices:
 
     def mark(self) -> None:
         """Say of what is held that it is at work, so that nobody else is given it."""
-        for held in self._held:
+        for held in self._held.values():
             held.delivery.in_progress()
 
     async def none_left(self) -> None:
@@ -294,6 +303,9 @@ class Slices:
             told = f"A worker could not fetch what the gateway holds for it, at delivery {attempt}; retry."
             self.finish(held, failure(held.head, InferenceError("QUEUE_UNAVAILABLE", told)), "refused")
 
+    def _at_work(self) -> list[Slice]:
+        return [held for held in self._held.values() if held.sent and not held.answered]
+
     def _send(self, held: Slice) -> None:
         self._host.link.send(held.number, held.frame)
         if held.trace is not None:
@@ -303,17 +315,17 @@ class Slices:
 
     def _is_held(self, head: WorkHead, delivery: Delivery, pull: Pull) -> bool:
         """Whether a slice is held already: this process, or its adapter process, stood still beyond the ack wait."""
-        for held in self._held.of_request(head.reply):
-            if held.head.id == head.id:
-                if held.pull is pull:
-                    self.credit.give(pull, idle=False)
-                else:
-                    self._give_credit(held)
-                    held.credited = False
-                    self.credit.take(pull, head.cost)
-                held.delivery, held.pull = delivery, pull
-                return True
-        return False
+        held = next((held for held in self._held.values() if held.head.id == head.id), None)
+        if held is None:
+            return False
+        if held.pull is pull:
+            self.credit.give(pull, idle=False)
+        else:
+            self._give_credit(held)
+            held.credited = False
+            self.credit.take(pull, head.cost)
+        held.delivery, held.pull = delivery, pull
+        return True
 
     def _let_go(self, held: Slice) -> None:
         """Hold nothing of a slice that was removed from those held."""
@@ -341,15 +353,3 @@ class Slices:
         if not held.credited:
             held.credited = True
             self.credit.give(held.pull, held.head.cost, idle=not self._held)
-
-    def _cancel(self, slices: Sequence[Slice], how: str) -> None:
-        """Hold slices no more that nobody waits for."""
-        for held in slices:
-            if held.answered:
-                if held.offer is not None:
-                    self.drop(held)
-                continue
-            self.drop(held, how)
-            if held.sent:
-                self._host.link.cancel(held.number)
-                self.dispatch.ended(held)
