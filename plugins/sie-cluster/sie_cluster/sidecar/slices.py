@@ -54,14 +54,6 @@ class Host(Protocol):
         """Whether somebody may wait for the result that a reply takes."""
         ...
 
-    def lacks_config(self) -> None:
-        """Take that work came for a config that the adapter process does not have yet."""
-        ...
-
-    def saturation_changed(self) -> None:
-        """Take that about as much is held as is taken at a time, or is no more."""
-        ...
-
 
 class Slices:
     """All that are held: taken, fetched where they are offered, sent to the adapter process in turn, answered, and
@@ -73,6 +65,8 @@ class Slices:
         metrics: Counts.
         host: Whose they are.
         store: Where payloads larger than a message go.
+        on_saturated: Called when about as much is held as is taken at a time, or is no more.
+        on_lack: Called when work comes for a config that the adapter process does not have yet.
         tracer: Records the traces that gateways began; None records none.
     """
 
@@ -83,9 +77,11 @@ class Slices:
         metrics: SidecarMetrics,
         host: Host,
         store: PayloadStore | None,
+        on_saturated: Callable[[], None],
+        on_lack: Callable[[], None],
         tracer: Tracer | None = None,
     ) -> None:
-        self._tracer = tracer
+        self._on_lack, self._tracer = on_lack, tracer
         self._settings, self._metrics, self._host = settings, metrics, host
         self._held: dict[int, Slice] = {}
         """By number."""
@@ -95,7 +91,7 @@ class Slices:
         holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store)
         self._results = Results(transport, holder, self.is_wanted, self.drop)
         self.credit = Credit(settings, asyncio.get_running_loop().call_later)
-        self.load = Load(most_cost(settings), host.saturation_changed)
+        self.load = Load(most_cost(settings), on_saturated)
         self._large = LargeSlices(Fetcher(transport, store), int(sidecar_bytes(settings) * FETCHED_PART))
         self._most_fetches = min(MOST_FETCHES, settings.max_deliver - 1)
         self._preparing: dict[int, asyncio.Task[None]] = {}
@@ -277,7 +273,7 @@ class Slices:
     async def _config_came(self, head: WorkHead) -> bool:
         """Wait for a slice's config, where it is not there; False where it does not come in time."""
         if self._lacks_config(head):
-            self._host.lacks_config()
+            self._on_lack()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CONFIG_S):
                     while self._lacks_config(head):
