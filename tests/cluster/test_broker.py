@@ -86,7 +86,7 @@ async def test_queues_are_made_once_the_broker_answers(monkeypatch: pytest.Monke
 
 
 async def test_a_gateway_without_a_queue_says_that_the_broker_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "QUEUE_AGAIN_S", 0.0)
+    monkeypatch.setattr(broker, "AGAIN_S", 0.0)
     make = connections()
     transport, asked = refusing(make, ["DENIED"])
     gateway = Dispatcher(lambda: transport, ClusterSettings(), GatewayMetrics())
@@ -148,7 +148,7 @@ async def test_a_broker_stores_nothing_once_two_slices_apart_were_not_stored_and
 async def test_who_may_not_make_a_queue_asks_for_that_once_and_waits_until_it_is_there(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(broker, "QUEUE_AGAIN_S", 0.0)
+    monkeypatch.setattr(broker, "AGAIN_S", 0.0)
     make = connections()
     transport, asked = refusing(make, ["UNAVAILABLE", *(["DENIED"] * 9)])
     await transport.open()

@@ -266,7 +266,7 @@ async def test_a_slice_that_comes_again_to_the_sidecar_that_holds_it_runs_once(h
     """Its process stood still for longer than the ack wait, and was given what it had."""
     asked = held.ask("a text")
     await held.until_at_work()
-    (slice_,) = held.cluster.sidecar.slices._held
+    (slice_,) = held.cluster.sidecar.slices._held.values()
     slice_.delivery.nak()
     pulled = held.cluster.sidecar_metrics.pulled
     await held.cluster.until(lambda: next(iter(pulled.collect())).samples[0].value == 2)

@@ -226,25 +226,6 @@ async def test_a_store_that_stands_still_is_given_up_and_takes_no_threads_of_oth
         stands.set()
 
 
-async def test_what_is_stored_for_nobody_is_removed_once_it_is_written(ends: Ends) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    class Slow(FolderStore):
-        def write(self, key: str, data: bytes) -> None:
-            begun.set()
-            go_on.wait(30)
-            super().write(key, data)
-
-    holder = Holder(ends.sender, MOST, PayloadStore(Slow(ends.folder)))
-    offering = asyncio.create_task(holder.offer(b"payload"))
-    assert await asyncio.to_thread(begun.wait, 30)
-    offering.cancel()
-    await asyncio.wait((offering,))
-    go_on.set()
-    await holder.close()
-    assert ends.stored() == []
-
-
 async def test_a_stored_payload_of_another_size_is_not_read(ends: Ends) -> None:
     offer = await Holder(ends.sender, MOST, ends.store).offer(b"payload")
     with pytest.raises(QueueError) as refused:

@@ -52,12 +52,12 @@ async def test_each_delivery_to_a_sidecar_tells_how_it_ended() -> None:
     (factory,) = in_process_transports()
     transport = factory.create("memory://traced", {})
     settings = load_settings(ClusterSettings)
-    slices = Slices(transport, settings, SidecarMetrics(), Host(), None, OtelTracer(kept))
+    slices = Slices(transport, settings, SidecarMetrics(), Host(), None, lambda: None, lambda: None, OtelTracer(kept))
     parent = f"00-{'a' * 32}-{'b' * 16}-01"
     for number in (1, 2, 3):
         head = slice_of(number).head._replace(trace=parent, reply=f"_INBOX.a.{number}")
         slices.take(head, cast("Any", Acknowledged()), cast("Any", Pulled()))
-    slices.cancel("_INBOX.a.2")
+    slices.cancel(lambda reply: reply == "_INBOX.a.2", "cancelled")
     slices.stood_still()
     slices.hand_back_all()
     await slices.end()

@@ -107,10 +107,3 @@ async def test_a_request_without_a_profile_counts_to_the_default_one(cluster: Cl
         return registry.get_sample_value("sie_gateway_pending_demand", labels)
 
     assert [demand(profile) for profile in ("h100", "l4-spot", "any")] == [2, 0, None]
-
-
-async def test_the_next_demand_is_told_how_long_the_last_one_waited(cluster: Cluster) -> None:
-    lane = cluster.backend._router.route("sie-fake/embedder", profile="h100").lane
-    cluster.backend.provisioning.demand._took_s[lane] = 9.0
-    reply = await asked(cluster, OURS)
-    assert 8 <= float(reply.headers["retry-after"]) <= 9

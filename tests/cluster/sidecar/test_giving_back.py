@@ -56,15 +56,13 @@ class Host:
     def is_wanted(self, reply: str) -> bool:
         return True
 
-    def lacks_config(self) -> None: ...
-
-    def saturation_changed(self) -> None: ...
-
 
 async def test_what_is_given_back_pauses_only_where_something_failed() -> None:
     (factory,) = in_process_transports()
     transport = factory.create("memory://back", {})
-    slices = Slices(transport, load_settings(ClusterSettings), SidecarMetrics(), Host(), None)
+    slices = Slices(
+        transport, load_settings(ClusterSettings), SidecarMetrics(), Host(), None, lambda: None, lambda: None
+    )
     pull = cast("Any", Pulled())
 
     def taken(number: int) -> Delivered:

@@ -24,7 +24,6 @@ from sie_cluster.config_service.store.backups import BackupKeeper, BackupStore
 from sie_cluster.config_service.store.logs import JournalLog, ObjectLog
 from sie_cluster.config_service.store.records import StoreDamaged
 from sie_cluster.programs.probes import tell_of_process
-from sie_cluster.programs.within import within
 from sie_cluster.queue.broker import Make, transport_maker
 from sie_cluster.settings import ClusterSettings
 from sie_core.api import Browsers, Gate, allowed_hosts, error_response
@@ -32,6 +31,7 @@ from sie_core.callers import Callers
 from sie_core.catalog import Catalog, build_base, open_folder
 from sie_core.catalog.configs.reading import LARGEST_CONFIG
 from sie_core.catalog.sources.watcher import CatalogWatch
+from sie_core.concurrency.tasks import within
 from sie_core.concurrency.threads import on_thread
 from sie_core.contracts import ObjectStoreError, QueueError
 from sie_core.plugins import PluginSet

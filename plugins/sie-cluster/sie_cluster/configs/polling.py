@@ -13,9 +13,9 @@ from sie_cluster.configs.client import ConfigClient, Epoch
 from sie_cluster.configs.metrics import FollowerMetrics
 from sie_cluster.configs.state import State
 from sie_cluster.programs.asking import Away
-from sie_cluster.programs.within import within
 from sie_cluster.settings import ClusterSettings
 from sie_core.catalog import ConfigError
+from sie_core.concurrency.tasks import within
 from sie_core.concurrency.threads import on_thread
 from sie_core.plugins import PluginSet
 from sie_core.settings import SettingsError

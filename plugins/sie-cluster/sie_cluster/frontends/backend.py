@@ -48,11 +48,11 @@ class DeviceLink:
         self._on_lost, self._on_drain = on_lost, on_drain
         self._numbers = count()
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
-        self._stream: FrameStream | None = None
+        self._stream: FrameStream
         self.lost = False
 
     async def connect(self, path: Path) -> None:
-        """Connect, once.
+        """Connect, once, before anything else.
 
         Raises:
             OSError: Nobody listens there.
@@ -68,7 +68,7 @@ class DeviceLink:
         Raises:
             InferenceError: What the engine raises; `QUEUE_UNAVAILABLE` if the process ends meanwhile.
         """
-        if self.lost or self._stream is None:
+        if self.lost:
             raise InferenceError("QUEUE_UNAVAILABLE", LOST)
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -86,18 +86,15 @@ class DeviceLink:
 
     def tell(self, tally: bytes) -> None:
         """Tell what became of requests."""
-        if self._stream is not None:
-            self._stream.send(Kind.TALLY, 0, tally)
+        self._stream.send(Kind.TALLY, 0, tally)
 
     def drained(self) -> None:
         """Say that no request is in flight any more, and none will be."""
-        if self._stream is not None:
-            self._stream.send(Kind.DRAIN, 0)
+        self._stream.send(Kind.DRAIN, 0)
 
     def close(self) -> None:
         """Send what was handed over, and end the connection."""
-        if self._stream is not None:
-            self._stream.close()
+        self._stream.close()
 
     def _frame(self, stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
         if kind is Kind.DRAIN:

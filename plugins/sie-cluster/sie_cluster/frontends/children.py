@@ -15,10 +15,10 @@ from typing import TypeVar
 from sie_cluster.frontends.tally import taker
 from sie_cluster.messages.status import WorkerStatus, encode_status
 from sie_cluster.programs.processes import Program
-from sie_cluster.programs.within import within
 from sie_cluster.worker.intake import Intake
 from sie_core.api import Gate
 from sie_core.api.http.metrics import HttpMetrics
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import (
     DecodeRequest,
     InferenceReply,

@@ -21,9 +21,9 @@ from sie_cluster.local.logs import rotate_logs
 from sie_cluster.local.programs import CONFIG_HOST, Programs, describe_programs
 from sie_cluster.local.table import Table, ask, heard_workers
 from sie_cluster.programs.processes import pass_on_hangups
-from sie_cluster.programs.within import within
 from sie_cluster.settings import ClusterSettings
 from sie_core.auth import client_token
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import PluginError
 from sie_core.plugins import PluginSet
 from sie_core.serving.draining import draining_signals

@@ -10,10 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sie_sdk.wire import WireError, pack, unpack
 
 VERSION = 1
@@ -30,6 +30,9 @@ _BEGINNINGS = [struct.Struct(f"!3sBB{1 + sections}I") for sections in range(MOST
 """All that stands before the head, by the number of sections."""
 
 
+T = TypeVar("T")
+
+
 class FrameError(ValueError):
     """Bytes that are no frame, or one of another version; the message names what is wrong and holds nothing of them."""
 
@@ -42,6 +45,26 @@ def wrong(error: ValidationError) -> FrameError:
     """Make the error of a value that has not the type it should have; names its first wrong field."""
     first = error.errors(include_url=False, include_input=False)[0]
     return FrameError(f"{'.'.join(map(str, first['loc']))[:100]!r}: {first['msg'][:200]}")
+
+
+def read_as(reader: TypeAdapter[T], packed: bytes | memoryview, what: str, most: int | None = None) -> T:
+    """Read a packed value of a type; fields that a newer release knows are passed over.
+
+    Args:
+        reader: Of the type.
+        packed: The value.
+        what: What it is called in an error.
+        most: Of the values in it; None for any number.
+
+    Raises:
+        FrameError: It is none.
+    """
+    try:
+        return reader.validate_python(unpack(packed, most=most))
+    except WireError as error:
+        raise FrameError(f"{what} cannot be read: {error}") from None
+    except ValidationError as error:
+        raise wrong(error) from None
 
 
 def encode(head: Mapping[str, Any], sections: Sequence[bytes | memoryview] = ()) -> bytes:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field, FiniteFloat, TypeAdapter, ValidationError
-from sie_sdk.wire import WireError, pack, unpack
+from pydantic import BeforeValidator, Field, FiniteFloat, TypeAdapter
+from sie_sdk.wire import pack
 
-from sie_cluster.messages.frames import FrameError, decode, encode, wrong
+from sie_cluster.messages.frames import FrameError, decode, encode, read_as
 
 MOST_REPORTED = 256
 """Models of a report: those that are not merely available."""
@@ -44,7 +44,7 @@ def _known(row: Any) -> Any:
 
 
 Models = Mapping[str, Annotated[ModelReport, BeforeValidator(_known)]]
-Told = TypeVar("Told")
+TOLD = "what a worker tells of itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,9 @@ def decode_beat(frame: bytes) -> Beat:
     status_id = head.get("status")
     if not sections or type(status_id) is not int:
         raise FrameError("a heartbeat has no report, or does not say which status belongs to it")
-    return Beat(_read(_REPORT, sections[0]), status_id, bytes(sections[1]) if len(sections) > 1 else None)
+    return Beat(
+        read_as(_REPORT, sections[0], TOLD, MOST_VALUES), status_id, bytes(sections[1]) if len(sections) > 1 else None
+    )
 
 
 def encode_vitals(vitals: Vitals) -> bytes:
@@ -158,14 +160,4 @@ def decode_vitals(payload: bytes) -> Vitals:
     Raises:
         FrameError: They are none.
     """
-    return _read(_VITALS, payload)
-
-
-def _read(reader: TypeAdapter[Told], packed: bytes | memoryview) -> Told:
-    """Read a report or vitals; fields that a newer release knows are passed over."""
-    try:
-        return reader.validate_python(unpack(packed, most=MOST_VALUES))
-    except WireError as error:
-        raise FrameError(f"what a worker tells of itself cannot be read: {error}") from None
-    except ValidationError as error:
-        raise wrong(error) from None
+    return read_as(_VITALS, payload, TOLD, MOST_VALUES)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgpack
-from pydantic import TypeAdapter, ValidationError
-from sie_sdk.wire import WireError, pack, unpack
+from pydantic import TypeAdapter
+from sie_sdk.wire import pack
 
-from sie_cluster.messages.frames import FrameError, decode, encode, wrong
+from sie_cluster.messages.frames import decode, encode, read_as
 from sie_core.contracts import ModelInfo
 
 _MODEL, _MODELS = TypeAdapter(ModelInfo), TypeAdapter(list[ModelInfo])
@@ -39,12 +39,7 @@ def decode_status(frame: bytes) -> WorkerStatus:
         FrameError: It is none.
     """
     head, sections = decode(frame)
-    try:
-        models = _MODELS.validate_python(unpack(sections[0]) if sections else [])
-    except WireError as error:
-        raise FrameError(f"a status cannot be read: {error}") from None
-    except ValidationError as error:
-        raise wrong(error) from None
+    models = read_as(_MODELS, sections[0], "a status") if sections else []
     return WorkerStatus(bool(head.get("ready")), head.get("problem"), models)
 
 
@@ -59,12 +54,7 @@ def read_model(packed: bytes) -> ModelInfo:
     Raises:
         FrameError: It is none.
     """
-    try:
-        return _MODEL.validate_python(unpack(packed))
-    except WireError as error:
-        raise FrameError(f"a model cannot be read: {error}") from None
-    except ValidationError as error:
-        raise wrong(error) from None
+    return read_as(_MODEL, packed, "a model")
 
 
 _known: dict[str, tuple[ModelInfo, bytes]] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
-from sie_sdk.wire import WireError, pack, unpack
+from pydantic import TypeAdapter
+from sie_sdk.wire import pack
 
-from sie_cluster.messages.frames import FrameError, wrong
+from sie_cluster.messages.frames import read_as
 
 
 class Wish(NamedTuple):
@@ -32,9 +32,4 @@ def decode_wish(payload: bytes) -> Wish:
     Raises:
         FrameError: It is none.
     """
-    try:
-        return _WISH.validate_python(unpack(payload))
-    except WireError as error:
-        raise FrameError(f"what is to be loaded cannot be read: {error}") from None
-    except ValidationError as error:
-        raise wrong(error) from None
+    return read_as(_WISH, payload, "what is to be loaded")

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from itertools import accumulate, pairwise, repeat
-from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgpack
@@ -55,8 +54,6 @@ Listed = Annotated[tuple[T, ...], Strict(False)]
 Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 Numbers = Mapping[str, Count | Annotated[float, Field(ge=0, le=MOST_COUNT)]]
 """Times or counts."""
-MOST_KNOWN_BYTES = 1024
-"""Of what items share, where its key is kept: most requests share the same few."""
 BATCH_BYTES_A_COST = 4
 """About how many bytes a token has."""
 _TOKEN = re.compile(r"[*>\s]")
@@ -158,22 +155,14 @@ _DEFAULTS: Mapping[type, tuple[Any, ...]] = {
 }
 """Of a head's fields, in their order; what has none equals no value."""
 _NAMES = {kind: tuple(each.name for each in fields(kind)) for kind in (Timing, Usage)}
-_VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 
 
 def work_key(model: str, operation: WorkOperation, shared: bytes) -> bytes:
     """Give the 16 bytes that slices of one batch have in common."""
-    return (_known_key if len(shared) < MOST_KNOWN_BYTES else _new_key)(model, operation, shared)
-
-
-def _new_key(model: str, operation: WorkOperation, shared: bytes) -> bytes:
     hashed = hashlib.blake2b(digest_size=16)
     for part in (model.encode(), operation.encode(), shared):
         hashed.update(len(part).to_bytes(8, "big") + part)
     return hashed.digest()
-
-
-_known_key = lru_cache(maxsize=256)(_new_key)
 
 
 def encode_work(
@@ -355,5 +344,4 @@ def _known(kind: type[Timing | Usage], told: Mapping[str, Any] | None) -> dict[s
 
 def to_map(value: Timing | Usage) -> dict[str, Any]:
     """Write times or counts for a result's head."""
-    kind = type(value)
-    return {name: each for name, each in zip(_NAMES[kind], _VALUES[kind](value), strict=True) if each is not None}
+    return {name: each for name in _NAMES[type(value)] if (each := getattr(value, name)) is not None}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import IO
 
-from sie_cluster.programs.within import within
+from sie_core.concurrency.tasks import within
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
 STEADY_S = 10.0

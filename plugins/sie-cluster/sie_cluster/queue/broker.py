@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from sie_cluster.settings import ClusterSettings
 from sie_core.contracts import ConnectionState, PluginError, QueueError, QueueSettings, QueueTransport
@@ -15,16 +16,15 @@ from sie_core.plugins.object_stores import url_scheme
 from sie_core.settings import SettingsError
 
 AGAIN_S = 1.0
-"""Between attempts to reach a broker that is away at the start."""
+"""Between attempts, and between looks for a queue that is not there yet."""
 
 log = logging.getLogger(__name__)
 
 ELECTION_S = 10.0
 """Brokers that start together elect a leader within it: that they cannot make a queue before is no news."""
-QUEUE_AGAIN_S = 1.0
-"""Between looks for a queue that is not there yet."""
 
 Make = Callable[[], QueueTransport]
+T = TypeVar("T")
 
 
 def transport_maker(settings: ClusterSettings, plugins: PluginSet) -> Make:
@@ -71,20 +71,13 @@ async def open_transport(make: Make, on_state: Callable[[ConnectionState], None]
     Raises:
         QueueError: `DENIED`: the broker refuses this user.
     """
-    told = False
-    while True:
+
+    async def opened() -> QueueTransport:
         transport = make()
-        try:
-            await transport.open(on_state)
-        except QueueError as error:
-            if error.failure == "DENIED":
-                raise
-            if not told:
-                log.warning("%s; it is tried again until it answers", error)
-            told = True
-            await asyncio.sleep(AGAIN_S)
-        else:
-            return transport
+        await transport.open(on_state)
+        return transport
+
+    return await _until_done("the broker is not reached yet", opened)
 
 
 async def declare_queues(make: Make, queues: Sequence[QueueSettings], stores: Sequence[str] = ()) -> None:
@@ -96,27 +89,27 @@ async def declare_queues(make: Make, queues: Sequence[QueueSettings], stores: Se
     transport = await open_transport(make, lambda _: None)
     try:
         for queue in queues:
-            await _until_made(f"the queue {queue.name}", partial(transport.declare_queue, queue))
+            declare = partial(transport.declare_queue, queue)
+            await _until_done(f"the queue {queue.name} is not made yet", declare, ELECTION_S)
         for store in stores:
-            await _until_made(f"the store {store}", partial(transport.key_value, store))
+            await _until_done(f"the store {store} is not made yet", partial(transport.key_value, store), ELECTION_S)
     finally:
         await transport.close()
 
 
-async def _until_made(what: str, make: Callable[[], Awaitable[object]]) -> None:
+async def _until_done(what: str, do: Callable[[], Awaitable[T]], quiet_s: float = 0.0) -> T:
+    """Do something as soon as the broker can; the log is told why it cannot, once it could not for `quiet_s`."""
     told, began = "", time.monotonic()
     while True:
         try:
-            await make()
+            return await do()
         except QueueError as error:
             if error.failure != "UNAVAILABLE":
                 raise
-            if str(error) != told and time.monotonic() - began >= ELECTION_S:
+            if str(error) != told and time.monotonic() - began >= quiet_s:
                 told = str(error)
-                log.warning("%s is not made yet, and tried again: %s", what, told)
-            await asyncio.sleep(AGAIN_S)
-        else:
-            return
+                log.warning("%s, and tried again: %s", what, told)
+        await asyncio.sleep(AGAIN_S)
 
 
 async def ensure_queue(transport: QueueTransport, queue: QueueSettings) -> None:
@@ -144,4 +137,4 @@ async def ensure_queue(transport: QueueTransport, queue: QueueSettings) -> None:
                 queue.name, error,
             )  # fmt: skip
             level = logging.DEBUG
-        await asyncio.sleep(QUEUE_AGAIN_S)
+        await asyncio.sleep(AGAIN_S)

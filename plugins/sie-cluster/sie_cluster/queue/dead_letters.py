@@ -11,14 +11,7 @@ from sie_cluster.messages.frames import FrameError, decode, encode
 from sie_cluster.messages.requests import read_item
 from sie_cluster.messages.work import WorkHead, decode_work
 from sie_cluster.queue.subjects import dead_queue, dead_subject
-from sie_core.contracts import (
-    ConsumerSettings,
-    Delivery,
-    QueueError,
-    QueueSettings,
-    QueueTransport,
-    Work,
-)
+from sie_core.contracts import ConsumerSettings, Delivery, QueueError, QueueSettings, QueueTransport, Work
 
 ROOM = 4096
 """Bytes of a message beside the slice."""

@@ -21,7 +21,7 @@ MOST_OWN = 64
 SHARED, SHARED_KEYS = "~", 8
 """In place of the model: a subject that keys share. Each resource pool, profile and bundle has so many."""
 MOST_KEYS = 900
-"""Consumers of a queue whose keys have subjects of their own; the broker takes 1 000."""
+"""Keys to which a gateway gives subjects of their own: a broker keeps a consumer for each."""
 KEY_IDLE_S = 600.0
 """A consumer that nobody pulls from is removed after so long."""
 MOST_AGE_S = 900.0
@@ -68,11 +68,6 @@ def shared_subject(work: str) -> str:
     """Name the subject that takes a key's work where a queue has no room for its consumer."""
     prefix = ".".join(work.split(".")[:-2])
     return f"{prefix}.{SHARED}.{1 + _spread(work) % SHARED_KEYS}"
-
-
-def is_shared(work: str) -> bool:
-    """Whether keys share a subject; the heads of what comes by it name the models."""
-    return work.split(".")[-2] == SHARED
 
 
 def _spread(name: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sie_cluster.messages.work import WorkHead
@@ -55,51 +54,6 @@ class Slice:
         return self.head.alone or self.delivery.attempt > MOST_SHARED
 
 
-@dataclass(slots=True)
-class Held:
-    """All of them, by number, and by the request they belong to."""
-
-    slices: dict[int, Slice] = field(default_factory=dict)
-    _of_request: dict[str, set[int]] = field(default_factory=dict)
-    _numbers: int = 0
-
-    def __len__(self) -> int:
-        return len(self.slices)
-
-    def __iter__(self) -> Iterator[Slice]:
-        return iter(list(self.slices.values()))
-
-    def add(self, head: WorkHead, delivery: Delivery, pull: Pull) -> Slice:
-        """Hold a slice."""
-        self._numbers += 1
-        frame = delivery.payload if head.offer is None else b""
-        held = self.slices[self._numbers] = Slice(self._numbers, head, delivery, pull, frame)
-        self._of_request.setdefault(head.reply, set()).add(held.number)
-        return held
-
-    def get(self, number: int) -> Slice | None:
-        """Find a slice."""
-        return self.slices.get(number)
-
-    def of_request(self, reply: str) -> list[Slice]:
-        """Find the slices of a request."""
-        return [self.slices[number] for number in self._of_request.get(reply, ())]
-
-    def holds(self, held: Slice) -> bool:
-        """Whether a slice is held still."""
-        return held.number in self.slices
-
-    def remove(self, held: Slice) -> bool:
-        """Hold a slice no more; False where it is not held."""
-        if self.slices.pop(held.number, None) is None:
-            return False
-        of_request = self._of_request[held.head.reply]
-        of_request.discard(held.number)
-        if not of_request:
-            del self._of_request[held.head.reply]
-        return True
-
-
 class Recent:
     """A set of texts that remembers those added last."""
 
@@ -114,10 +68,6 @@ class Recent:
         self._texts[text] = None
         if len(self._texts) > REMEMBERED:
             del self._texts[next(iter(self._texts))]
-
-    def discard(self, text: str) -> None:
-        """Remember a text no more."""
-        self._texts.pop(text, None)
 
 
 def pause_s(attempt: int) -> float:

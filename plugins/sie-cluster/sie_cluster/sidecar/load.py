@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from sie_cluster.messages.health import ModelReport, Vitals
 from sie_cluster.messages.work import WorkHead, batch_bytes
 from sie_cluster.settings import ClusterSettings
 
@@ -42,6 +43,14 @@ class Load:
     def leave(self, head: WorkHead) -> None:
         """Count a slice no more."""
         self._add(head, -1)
+
+    def models(self, vitals: Vitals) -> dict[str, ModelReport]:
+        """Describe the models that the adapter process has or is sent work for, with what is held of each."""
+        told = {name: ModelReport("loading") for name in self.slices} | dict(vitals.models)
+        return {
+            name: model._replace(queued_cost=self.of_model[name], held=self.slices[name])
+            for name, model in told.items()
+        }
 
     def _add(self, head: WorkHead, slices: int) -> None:
         self.cost += slices * head.cost

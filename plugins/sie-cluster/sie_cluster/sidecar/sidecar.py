@@ -23,7 +23,6 @@ from sie_cluster.sidecar.queue.gateways import Gateways, inbox_of
 from sie_cluster.sidecar.queue.heartbeat import Heartbeat
 from sie_cluster.sidecar.queue.placing import Placing
 from sie_cluster.sidecar.queue.pulling import Pulls
-from sie_cluster.sidecar.reporting import gpus, models_of
 from sie_cluster.sidecar.slices import Slices
 from sie_core.contracts import Delivery, Message, Pull, QueueTransport, Tracer
 
@@ -66,8 +65,7 @@ class Sidecar:
         self._gateways = Gateways(transport, settings, self._fell_silent)
         self.assignments = Assignments(transport, settings, worker, lambda: self._moved())
         self._heartbeat = Heartbeat(transport, self.report, lambda: self.link.status_frame if self._open else b"")
-        self._on_lack = on_lack
-        self.slices = Slices(transport, settings, metrics, self, store, tracer)
+        self.slices = Slices(transport, settings, metrics, self, store, self._heartbeat.soon, on_lack, tracer)
         self.workers = Workers(self._heard)
         """All that are heard of, this one too."""
         # An adapter process that stands still is noticed within the ack wait: after that its work is elsewhere.
@@ -105,7 +103,7 @@ class Sidecar:
     def report(self) -> WorkerReport:
         """Say of this worker what its heartbeats tell."""
         settings, vitals, slices = self._settings, self.link.vitals, self.slices
-        gpu_type, gpu_count = gpus(settings, vitals.gpu_type)
+        gpu_type, gpu_count = _gpus(settings, vitals.gpu_type)
         return WorkerReport(
             self._worker,
             settings.pool,
@@ -120,7 +118,7 @@ class Sidecar:
             held=len(slices),
             queued_cost=slices.load.cost,
             batches=ceil(slices.dispatch.batches_ahead),
-            models=models_of(vitals, slices.load),
+            models=slices.load.models(vitals),
             memory_used_bytes=vitals.memory_used_bytes,
             memory_total_bytes=vitals.memory_total_bytes,
             pulled=self._pulls.pulled,
@@ -184,14 +182,6 @@ class Sidecar:
     def is_wanted(self, reply: str) -> bool:
         """Whether somebody may wait for the result that a reply takes."""
         return self._unwanted(reply) is None
-
-    def lacks_config(self) -> None:
-        """Have the config service asked: work came for a config that the adapter process does not have yet."""
-        self._on_lack()
-
-    def saturation_changed(self) -> None:
-        """Tell others at once."""
-        self._heartbeat.soon()
 
     def adapter_connected(self) -> None:
         """Tell the adapter process all configs and pins."""
@@ -288,12 +278,19 @@ class Sidecar:
             log.warning("a request that is cancelled has no inbox of a gateway: %r", reply[:200])
             return
         self._cancelled.add(reply)
-        self.slices.cancel(reply)
+        self.slices.cancel(lambda each: each == reply, "cancelled")
 
     def _fell_silent(self, inbox: str) -> None:
-        self.slices.cancel_where(lambda reply: inbox_of(reply) == inbox)
+        self.slices.cancel(lambda reply: inbox_of(reply) == inbox, "gateway_lost")
 
     async def _mark(self) -> None:
         while True:
             await asyncio.sleep(self._settings.ack_wait_s / 3)
             self.slices.mark()
+
+
+def _gpus(settings: ClusterSettings, detected: str | None) -> tuple[str | None, int]:
+    """Say which GPUs a machine has, and how many it advertises."""
+    kind = settings.gpu_type or detected
+    told = kind or settings.machine_profile
+    return kind and kind.lower(), (1 if told else 0) if settings.gpu_count is None else settings.gpu_count

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, Protocol
 
 from sie_cluster.messages.errors import GIVEN_TOO_OFTEN, WORKER_LOST
@@ -19,7 +20,7 @@ from sie_cluster.queue.payloads.store import PayloadStore
 from sie_cluster.settings import ClusterSettings
 from sie_cluster.sidecar.adapter.dispatching import Dispatch
 from sie_cluster.sidecar.adapter.link import Link
-from sie_cluster.sidecar.held import Held, Slice, pause_s
+from sie_cluster.sidecar.held import Slice, pause_s
 from sie_cluster.sidecar.load import Load, most_cost
 from sie_cluster.sidecar.metrics import SidecarMetrics
 from sie_cluster.sidecar.queue.credit import Credit
@@ -53,14 +54,6 @@ class Host(Protocol):
         """Whether somebody may wait for the result that a reply takes."""
         ...
 
-    def lacks_config(self) -> None:
-        """Take that work came for a config that the adapter process does not have yet."""
-        ...
-
-    def saturation_changed(self) -> None:
-        """Take that about as much is held as is taken at a time, or is no more."""
-        ...
-
 
 class Slices:
     """All that are held: taken, fetched where they are offered, sent to the adapter process in turn, answered, and
@@ -72,6 +65,8 @@ class Slices:
         metrics: Counts.
         host: Whose they are.
         store: Where payloads larger than a message go.
+        on_saturated: Called when about as much is held as is taken at a time, or is no more.
+        on_lack: Called when work comes for a config that the adapter process does not have yet.
         tracer: Records the traces that gateways began; None records none.
     """
 
@@ -82,17 +77,21 @@ class Slices:
         metrics: SidecarMetrics,
         host: Host,
         store: PayloadStore | None,
+        on_saturated: Callable[[], None],
+        on_lack: Callable[[], None],
         tracer: Tracer | None = None,
     ) -> None:
-        self._tracer = tracer
+        self._on_lack, self._tracer = on_lack, tracer
         self._settings, self._metrics, self._host = settings, metrics, host
-        self._held = Held()
+        self._held: dict[int, Slice] = {}
+        """By number."""
+        self._numbers = count(1)
         self._idle = asyncio.Event()
         self._idle.set()
         holder = Holder(transport, int(sidecar_bytes(settings) * OFFERED_PART), store)
-        self._results = Results(transport, holder, self)
+        self._results = Results(transport, holder, self.is_wanted, self.drop)
         self.credit = Credit(settings, asyncio.get_running_loop().call_later)
-        self.load = Load(most_cost(settings), host.saturation_changed)
+        self.load = Load(most_cost(settings), on_saturated)
         self._large = LargeSlices(Fetcher(transport, store), int(sidecar_bytes(settings) * FETCHED_PART))
         self._most_fetches = min(MOST_FETCHES, settings.max_deliver - 1)
         self._preparing: dict[int, asyncio.Task[None]] = {}
@@ -109,7 +108,9 @@ class Slices:
         if delivery.attempt > 1 and self._is_held(head, delivery, pull):
             return
         self._idle.clear()
-        held = self._held.add(head, delivery, pull)
+        frame = delivery.payload if head.offer is None else b""
+        held = Slice(next(self._numbers), head, delivery, pull, frame)
+        self._held[held.number] = held
         if self._tracer is not None and head.trace is not None:
             name, parent = f"sidecar {head.operation}", {"traceparent": head.trace}
             held.trace = self._tracer.begin(name, held.since, parent, queued=True)[1]
@@ -157,7 +158,7 @@ class Slices:
 
     def lost(self) -> None:
         """Take that the adapter process has ended. What was at work runs alone next: it may have been the cause."""
-        at_work = [held for held in self._held if held.sent and not held.answered]
+        at_work = self._at_work()
         if at_work:
             log.warning("the adapter process ended while %d slices were at work", len(at_work))
         for held in at_work:
@@ -166,7 +167,7 @@ class Slices:
 
     def stood_still(self) -> None:
         """Take that the adapter process does not answer: others are given what it has, and it is not to begin it."""
-        at_work = [held for held in self._held if held.sent and not held.answered]
+        at_work = self._at_work()
         if at_work:
             log.warning("the adapter process does not answer: %d slices go back to the queue", len(at_work))
         self.hand_back(at_work, failed=True)
@@ -174,32 +175,32 @@ class Slices:
             self._host.link.cancel(held.number)
             self.dispatch.ended(held)
 
-    def cancel(self, reply: str) -> None:
-        """Hold no slice of a request that nobody waits for."""
-        self._cancel(self._held.of_request(reply), "cancelled")
-
-    def cancel_where(self, is_silent: Callable[[str], bool]) -> None:
-        """Hold no slice of gateways that are gone, as their replies tell."""
-        self._cancel([held for held in self._held if is_silent(held.head.reply)], "gateway_lost")
+    def cancel(self, is_gone: Callable[[str], bool], how: str) -> None:
+        """Hold no slice that nobody waits for, as its reply tells."""
+        for held in [held for held in self._held.values() if is_gone(held.head.reply)]:
+            if held.answered:
+                if held.offer is not None:
+                    self.drop(held)
+                continue
+            self.drop(held, how)
+            if held.sent:
+                self._host.link.cancel(held.number)
+                self.dispatch.ended(held)
 
     def hand_back_waiting(self, besides: str | None = None, *, failed: bool = False) -> None:
         """Hand back what was not begun, besides that of a resource pool."""
-        waiting = [held for held in self._held if not held.sent and not held.answered]
+        waiting = [held for held in self._held.values() if not held.sent and not held.answered]
         self.hand_back([held for held in waiting if held.head.resource_pool != besides], failed=failed)
 
     def hand_back_all(self) -> int:
         """Hand back everything; return how many slices that were."""
-        left = list(self._held)
+        left = list(self._held.values())
         self.hand_back(left, failed=False)
         return len(left)
 
-    def holds(self, held: Slice) -> bool:
-        """Whether a slice is held still."""
-        return self._held.holds(held)
-
     def is_wanted(self, held: Slice) -> bool:
         """Whether somebody may wait for the result of a slice that is held still."""
-        return self.holds(held) and self._host.is_wanted(held.head.reply)
+        return held.number in self._held and self._host.is_wanted(held.head.reply)
 
     def finish(self, held: Slice, frame: bytes, how: str) -> None:
         """Send a result; the message is acknowledged behind it."""
@@ -215,14 +216,14 @@ class Slices:
         if how is not None:
             self._metrics.ended(how)
             held.how = how
-        if self._held.remove(held):
+        if self._held.pop(held.number, None) is not None:
             held.delivery.ack()
             self._let_go(held)
 
     def hand_back(self, slices: Sequence[Slice], *, failed: bool) -> None:
         """Give slices back to the queue: at once, or where something failed here after a pause that grows."""
         for held in slices:
-            if self._held.remove(held):
+            if self._held.pop(held.number, None) is not None:
                 if not held.answered:
                     self._metrics.ended("handed_back")
                     held.how = "handed_back"
@@ -231,7 +232,7 @@ class Slices:
 
     def mark(self) -> None:
         """Say of what is held that it is at work, so that nobody else is given it."""
-        for held in self._held:
+        for held in self._held.values():
             held.delivery.in_progress()
 
     async def none_left(self) -> None:
@@ -272,7 +273,7 @@ class Slices:
     async def _config_came(self, head: WorkHead) -> bool:
         """Wait for a slice's config, where it is not there; False where it does not come in time."""
         if self._lacks_config(head):
-            self._host.lacks_config()
+            self._on_lack()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CONFIG_S):
                     while self._lacks_config(head):
@@ -298,6 +299,9 @@ class Slices:
             told = f"A worker could not fetch what the gateway holds for it, at delivery {attempt}; retry."
             self.finish(held, failure(held.head, InferenceError("QUEUE_UNAVAILABLE", told)), "refused")
 
+    def _at_work(self) -> list[Slice]:
+        return [held for held in self._held.values() if held.sent and not held.answered]
+
     def _send(self, held: Slice) -> None:
         self._host.link.send(held.number, held.frame)
         if held.trace is not None:
@@ -307,17 +311,17 @@ class Slices:
 
     def _is_held(self, head: WorkHead, delivery: Delivery, pull: Pull) -> bool:
         """Whether a slice is held already: this process, or its adapter process, stood still beyond the ack wait."""
-        for held in self._held.of_request(head.reply):
-            if held.head.id == head.id:
-                if held.pull is pull:
-                    self.credit.give(pull, idle=False)
-                else:
-                    self._give_credit(held)
-                    held.credited = False
-                    self.credit.take(pull, head.cost)
-                held.delivery, held.pull = delivery, pull
-                return True
-        return False
+        held = next((held for held in self._held.values() if held.head.id == head.id), None)
+        if held is None:
+            return False
+        if held.pull is pull:
+            self.credit.give(pull, idle=False)
+        else:
+            self._give_credit(held)
+            held.credited = False
+            self.credit.take(pull, head.cost)
+        held.delivery, held.pull = delivery, pull
+        return True
 
     def _let_go(self, held: Slice) -> None:
         """Hold nothing of a slice that was removed from those held."""
@@ -345,15 +349,3 @@ class Slices:
         if not held.credited:
             held.credited = True
             self.credit.give(held.pull, held.head.cost, idle=not self._held)
-
-    def _cancel(self, slices: Sequence[Slice], how: str) -> None:
-        """Hold slices no more that nobody waits for."""
-        for held in slices:
-            if held.answered:
-                if held.offer is not None:
-                    self.drop(held)
-                continue
-            self.drop(held, how)
-            if held.sent:
-                self._host.link.cancel(held.number)
-                self.dispatch.ended(held)

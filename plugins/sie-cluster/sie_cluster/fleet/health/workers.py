@@ -25,23 +25,31 @@ OnHeard = Callable[["WorkerReport | None", WorkerReport], None]
 
 
 @dataclass(frozen=True)
+class Status:
+    """What the adapter process of a worker says of itself."""
+
+    worker: str
+    id: int
+    frame: bytes
+    """Empty where the process is away, or was not heard yet."""
+
+    @cached_property
+    def models(self) -> dict[str, ModelInfo]:
+        """Its models; read when somebody asks."""
+        try:
+            return {model.id: model for model in decode_status(self.frame).models} if self.frame else {}
+        except FrameError as error:
+            log.warning("the status of the worker %s cannot be read: %s", self.worker, error)
+            return {}
+
+
+@dataclass(frozen=True)
 class Worker:
     """One of them, as it last said."""
 
     report: WorkerReport
-    status_id: int
-    status: bytes
-    """What its adapter process says of itself; empty where that is away, or was not heard yet."""
+    status: Status
     heard: float
-
-    @cached_property
-    def models(self) -> dict[str, ModelInfo]:
-        """What it says of its models; read when somebody asks."""
-        try:
-            return {model.id: model for model in decode_status(self.status).models} if self.status else {}
-        except FrameError as error:
-            log.warning("the status of the worker %s cannot be read: %s", self.report.worker, error)
-            return {}
 
 
 class Workers:
@@ -98,14 +106,18 @@ class Workers:
         before = self._workers.get(report.worker)
         if before is not None and _is_late(before, now):
             before = None
-        self._workers[report.worker] = worker = _worker(before, beat, now)
-        if self._transport is not None and beat.status_id and not worker.status:
+        if beat.status is None and before is not None and before.status.id == beat.status_id:
+            status = before.status
+        else:
+            status = Status(report.worker, beat.status_id, beat.status or b"")
+        self._workers[report.worker] = Worker(report, status, now)
+        if self._transport is not None and beat.status_id and not status.frame:
             self._asking.start(_ask(self._transport, report.worker))
         self._on_heard(None if before is None else before.report, report)
 
     def model(self, model: str) -> ModelInfo | None:
         """Return what is told of a model: by a worker that has it loaded, else by one that is at it, else by any."""
-        told = [worker.models[model] for worker in self if model in worker.models]
+        told = [worker.status.models[model] for worker in self if model in worker.status.models]
         order = ("loaded", "loading", "unloading", "failed", "available")
         return min(told, key=lambda info: order.index(info.state), default=None)
 
@@ -128,18 +140,6 @@ def _read(message: Message) -> Beat:
     if message.subject != health_subject(name):
         raise FrameError(f"{name[:100]!r} does not belong to the subject {message.subject[:100]!r}")
     return beat
-
-
-def _worker(before: Worker | None, beat: Beat, now: float) -> Worker:
-    """Keep the status, and what was read of it, where the heartbeat says that it is the same."""
-    if beat.status is not None:
-        return Worker(beat.report, beat.status_id, beat.status, now)
-    if before is None or before.status_id != beat.status_id:
-        return Worker(beat.report, beat.status_id, b"", now)
-    worker = Worker(beat.report, beat.status_id, before.status, now)
-    if "models" in vars(before):
-        vars(worker)["models"] = before.models
-    return worker
 
 
 def _is_late(worker: Worker, now: float) -> bool:

@@ -9,20 +9,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from math import exp
 
 from sie_cluster.gateway.capacity.lanes import Labels, Lane
-from sie_cluster.gateway.capacity.request_sizes import Point, request_s
 from sie_core.batching.booking import Booking
+from sie_core.batching.speed import SpeedTable
 from sie_core.contracts import InferenceError
 
 MOST_WAIT_S = 30.0
 """A request that would wait for longer is refused: its client is better told so at once."""
 MARGIN = 1.1
 """Times what is predicted, it must be within the time that is left."""
-MEMORY_S, MOST_FADED = 8.0, 0.5
-"""What was answered so many seconds ago tells a third as much of the rate as what is answered now; but where answers
-come in bursts, far apart, each makes what was before count no less than half as much."""
 FORGET_S = 120.0
 """What was answered longer ago tells nothing."""
 MEASURED_S, MEASURED = 1.0, 16
@@ -30,6 +26,9 @@ MEASURED_S, MEASURED = 1.0, 16
 LOADED = 16
 """Requests of a key in flight that make workers as fast as they are: fewer are not batched as well, teach nothing, and
 are never refused for their wait."""
+ALIKE = 8.0
+"""Times the largest measured cost up to which requests take so many times as long: short ones teach nothing about long
+ones."""
 SHARE = 0.75
 """Of the places that others leave, a key may have so many."""
 MOST_KEYS = 4096
@@ -54,36 +53,16 @@ class Size:
     """In flight."""
     cost: float = 0.0
     """Of these."""
-    answers: float = 0.0
-    """How many were answered under load, their cost, and the seconds that it took; all fade. The seconds begin with the
-    first answer, as a load may be waited for before it."""
+    is_measured: bool = False
+    """Whether answers are counted: from the first under load on, as a load may be waited for before it."""
+    answers: int = 0
+    """How many were answered under load since the speed of the size was recorded last, their cost, and the seconds."""
     answered: float = 0.0
-    loaded_s: float = 0.0
-    since_s: float = 0.0
-    """Seconds under load since the last answer."""
-    last: float = 0.0
-    """When that was."""
-    measured: int = 0
-    """The answers, unfaded."""
+    seconds: float = 0.0
 
-    def answer(self, cost: float, now: float) -> None:
-        """Count one of these requests as answered under load."""
-        if now - self.last > FORGET_S:
-            self.answers = self.answered = self.loaded_s = 0.0
-            self.measured = 0
-        if self.measured:
-            faded = max(MOST_FADED, exp(-self.since_s / MEMORY_S))
-            self.answers = self.answers * faded + 1
-            self.answered = self.answered * faded + cost
-            self.loaded_s = self.loaded_s * faded + self.since_s
-        self.measured, self.since_s, self.last = self.measured + 1, 0.0, now
-
-    def point(self, now: float) -> Point | None:
-        """Return the mean cost of one and how long it takes; None where that is not known."""
-        seconds = self.loaded_s + self.since_s
-        if self.measured < MEASURED or seconds < MEASURED_S or now - self.last > FORGET_S:
-            return None
-        return self.answered / self.answers, seconds / self.answers
+    def clear(self) -> None:
+        """Begin to count answers anew."""
+        self.answers, self.answered, self.seconds = 0, 0.0, 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -101,25 +80,40 @@ class Key:
     """By the power of two of their cost."""
     cost: float = 0.0
     at: float = 0.0
+    speeds: SpeedTable = field(default_factory=SpeedTable)
+    """How long a request takes under load, by its cost."""
+    answered_at: float = 0.0
+    """When one was answered under load."""
     booking: Booking = field(default_factory=Booking)
 
     def pass_time(self, now: float) -> None:
         """Count the time until now."""
         elapsed_s, self.at = now - self.at, now
-        if len(self.tickets) >= LOADED:
+        if now - self.answered_at > FORGET_S:
+            self.speeds = SpeedTable()
             for size in self.sizes.values():
-                if size.measured:
-                    size.since_s += elapsed_s * size.cost / self.cost
+                size.clear()
+        if not elapsed_s or len(self.tickets) < LOADED:
+            return
+        for size in self.sizes.values():
+            if size.answers >= MEASURED and size.seconds >= MEASURED_S:
+                self.speeds.record(max(1, round(size.answered / size.answers)), size.seconds / size.answers)
+                size.clear()
+            if size.is_measured:
+                size.seconds += elapsed_s * size.cost / self.cost
 
     def wait_s(self, cost: float = 0.0) -> float:
         """Predict how long what is in flight takes, with a further request of a cost; 0 where nothing is known.
 
         What other gateways have waits beside it, and is answered beside it as well.
         """
-        points = sorted(point for each in self.sizes.values() if (point := each.point(self.at)) is not None)
         in_flight = [each for each in self.sizes.values() if each.requests]
-        waiting_s = sum(each.requests * request_s(points, each.cost / each.requests) for each in in_flight)
-        return waiting_s + (request_s(points, cost) if cost else 0.0)
+        waiting_s = sum(each.requests * self._one_s(each.cost / each.requests) for each in in_flight)
+        return waiting_s + (self._one_s(cost) if cost else 0.0)
+
+    def _one_s(self, cost: float) -> float:
+        """Predict how long one takes at least."""
+        return self.speeds.predict(min(cost, ALIKE * self.speeds.largest)) or 0.0
 
     def take(self, cost: float, now: float) -> Ticket:
         """Count a request in flight."""
@@ -135,7 +129,11 @@ class Key:
         """Count a request in flight no longer."""
         size = ticket.size
         if answered and len(self.tickets) >= LOADED:
-            size.answer(ticket.cost, self.at)
+            self.answered_at = self.at
+            if size.is_measured:
+                size.answers += 1
+                size.answered += ticket.cost
+            size.is_measured = True
         del self.tickets[ticket]
         for each in (self, size):
             each.cost -= ticket.cost

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from sie_cluster.gateway.capacity.demand import Demand
 from sie_cluster.gateway.capacity.lanes import Labels, Lane, Lanes
 from sie_cluster.queue.subjects import ANY_PROFILE, DEFAULT_RESOURCE_POOL
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import InferenceError, LoadWait
 
 UNSURE_S = 1.0
@@ -29,8 +30,8 @@ class Provisioning:
         self.lanes = Lanes(self._served)
         self.refused: Counter[Labels] = Counter()
         """The requests that were told to come back."""
-        self._come: dict[Lane, set[asyncio.Future[None]]] = {}
-        """The requests that wait for each lane."""
+        self._news = asyncio.Event()
+        """Set with the next lane that got a worker, and then another one."""
 
     async def wait(self, lane: Lane, wait: LoadWait, left_s: float) -> None:
         """Wait for a worker as long as a request may be held.
@@ -59,19 +60,16 @@ class Provisioning:
             raise self._error(lane)
 
     async def _worker(self, lane: Lane, seconds: float) -> None:
-        come, waiting = asyncio.get_running_loop().create_future(), self._come.setdefault(lane, set())
-        waiting.add(come)
-        try:
-            await asyncio.wait([come], timeout=seconds)
-        finally:
-            waiting.discard(come)
-            if not waiting and self._come.get(lane) is waiting:
-                del self._come[lane]
+        async def come() -> None:
+            while not self.lanes.is_served(lane):
+                await self._news.wait()
+
+        await within(come(), seconds)
 
     def _served(self, lane: Lane) -> None:
         self.demand.served(lane)
-        for come in self._come.pop(lane, ()):
-            come.set_result(None)
+        self._news.set()
+        self._news = asyncio.Event()
 
     def _error(self, lane: Lane) -> InferenceError:
         of_profile = "" if lane.profile == ANY_PROFILE else f" of the machine profile {lane.profile!r}"
@@ -79,6 +77,5 @@ class Provisioning:
         return InferenceError(
             "PROVISIONING",
             f"No worker{of_profile} of the bundle {lane.bundle!r}{of_pool} takes work yet; retry.",
-            retry_after_s=self.demand.come_back_s(lane),
             details={"machine_profile": lane.profile, "bundle": lane.bundle},
         )

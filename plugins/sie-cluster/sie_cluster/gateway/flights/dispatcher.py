@@ -15,20 +15,14 @@ from sie_cluster.gateway.flights.slicing import Packed
 from sie_cluster.gateway.flights.telling import Telling
 from sie_cluster.gateway.metrics import GatewayMetrics
 from sie_cluster.messages.frames import Pieces, size_of
-from sie_cluster.messages.work import (
-    batch_bytes,
-    encode_offered,
-)
+from sie_cluster.messages.work import batch_bytes, encode_offered
 from sie_cluster.programs.memory import gateway_bytes
 from sie_cluster.queue.broker import Make, ensure_queue, open_transport
 from sie_cluster.queue.dead_letters import bury
 from sie_cluster.queue.payloads.fetching import Fetcher
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.queue.payloads.store import PayloadStore
-from sie_cluster.queue.subjects import (
-    cancel_subject,
-    work_queue,
-)
+from sie_cluster.queue.subjects import cancel_subject, work_queue
 from sie_cluster.settings import ClusterSettings
 from sie_core.concurrency.tasks import Tasks, supervised
 from sie_core.contracts import ConnectionState, OnStored, QueueError, QueueTransport, Work
@@ -76,7 +70,6 @@ class Dispatcher:
         self._make, self._settings, self._metrics = make, settings, metrics
         self._pools: set[str] = set()
         """The queue pools that requests go to, whose queues are there."""
-        self._pools_to_come: dict[str, asyncio.Task[None]] = {}
         self._transport: QueueTransport | None = None
         self._store = store
         self._holder: Holder | None = None
@@ -149,7 +142,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Disconnect, once those who left are cancelled."""
-        for task in (*self._beside, *self._pools_to_come.values()):
+        for task in self._beside:
             task.cancel()
         await self._tasks.ended(CLOSE_S)
         if self._holder is not None:
@@ -187,23 +180,14 @@ class Dispatcher:
         return flight
 
     async def _wait_for_pool(self, pool: str, left_s: float) -> None:
-        """Wait a little for the queue of a pool that a model's config names."""
-        if pool not in self._pools_to_come:
-            self._pools_to_come[pool] = asyncio.create_task(self._make_pool(pool))
+        """Make the queue of a pool that a model's config names, or wait a little until it is there."""
         try:
             async with asyncio.timeout(min(left_s, POOL_WAIT_S)):
-                await asyncio.shield(self._pools_to_come[pool])
+                await ensure_queue(self.transport, work_queue(pool))
         except TimeoutError:
             raise queue_error(QueueError("UNAVAILABLE", f"the queue of the pool {pool} is not there")) from None
         except QueueError as error:
             raise queue_error(error) from error
-
-    async def _make_pool(self, pool: str) -> None:
-        """Make a queue, or wait until it is there; where that fails the next request tries again."""
-        try:
-            await ensure_queue(self.transport, work_queue(pool))
-        finally:
-            del self._pools_to_come[pool]
         self._pools.add(pool)
         await self._telling.alive()
 

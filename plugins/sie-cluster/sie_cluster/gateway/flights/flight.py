@@ -86,7 +86,8 @@ class Flight:
         fields = current_request.get()
         self._traced = None if fields is None else fields.trace
         self._error: InferenceError | None = None
-        self._wake: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()
+        """Set when a slice is answered, is to be sent again, or fails."""
         self._to_send: list[Part] = []
         self._next = 0
         self._queued = 0
@@ -134,11 +135,10 @@ class Flight:
         timer = asyncio.get_running_loop().call_later(left_s, self._too_late)
         try:
             while self._missing and self._error is None:
+                self._news.clear()
                 await self._send_more()
-                # Results may have come while a slice was handed over, and made room for the next.
-                if self._missing and self._error is None and not self._may_send():
-                    self._wake = asyncio.get_running_loop().create_future()
-                    await self._wake
+                if self._missing and self._error is None:
+                    await self._news.wait()
             if self._error is not None:
                 raise self._error
         except BaseException:
@@ -170,7 +170,7 @@ class Flight:
         self._queued -= 1
         if not self._missing:
             self._compute_by_one_config()
-        self._awaken()
+        self._news.set()
         return True
 
     def _compute_by_one_config(self) -> None:
@@ -207,13 +207,13 @@ class Flight:
         if self._traced is not None:
             self._traced.event("slice again", time.monotonic(), slice=part.head.slice, attempt=part.head.attempt)
         self._to_send.append(part)
-        self._awaken()
+        self._news.set()
 
     def fail(self, error: InferenceError) -> None:
         """End the request; the first error counts."""
         if self._error is None and self._missing:
             self._error = error
-            self._awaken()
+            self._news.set()
 
     def _failed(self, part: Part, result: ResultHead) -> bool:
         assert result.error is not None
@@ -264,10 +264,6 @@ class Flight:
 
     def _too_late(self) -> None:
         self.fail(InferenceError("DEADLINE_EXCEEDED", "The request's deadline passed before its answer was there."))
-
-    def _awaken(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
 
 
 def queue_error(error: QueueError) -> InferenceError:

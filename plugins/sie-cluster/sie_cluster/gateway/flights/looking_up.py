@@ -11,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from sie_cluster.gateway.flights.flight import Flight, Part
-from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import consumer_name, work_queue
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import ConsumerLookup, QueueError, QueueTransport
 
 LOOK_S, UNANSWERED_S, GONE_S = 0.5, 2.0, 0.25

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sie_cluster.fleet.health.workers import Workers
 from sie_cluster.fleet.pools.changes import create, not_found, settle, too_many
 from sie_cluster.fleet.pools.document import KEY, MOST_BYTES, encode_pools, lease_key
 from sie_cluster.fleet.pools.pools import Pool, Pools, has_enough, wanting
-from sie_cluster.gateway.pools.events import events
 from sie_cluster.gateway.pools.stored import ABSENT, StoredPools
-from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import DEFAULT_RESOURCE_POOL
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import InferenceError, PoolSpec, PoolState, PoolWorker, QueueTransport
 
 LOOK_S = 1.0
@@ -43,7 +43,7 @@ class PoolKeeper:
         transport: Gives the open transport; raises `InferenceError` before the broker is reached.
         workers: Those that are heard of.
         lease_s: How long a lease goes on that is not renewed.
-        on_event: Counts what this gateway wrote; see `events`.
+        on_event: Counts what this gateway wrote; see `_events`.
         clock: Monotonic seconds.
         wall: Unix seconds, which clients are shown.
     """
@@ -153,13 +153,10 @@ class PoolKeeper:
         """
         if name == DEFAULT_RESOURCE_POOL:
             return await self.read()
-        for _ in range(MOST_TRIES):
-            await self.leased(name)
-            lease, now = self._stored.leases[name], str(self._wall()).encode()
-            if await self._stored.write(lease_key(name), now, after=lease, ttl_s=self._lease_s):
-                self._on_event("renewed", 1)
-                return self.pools
-        raise _contended()
+        await self.leased(name)
+        await self._stored.write(lease_key(name), str(self._wall()).encode(), ttl_s=self._lease_s)
+        self._on_event("renewed", 1)
+        return self.pools
 
     async def change(self, change: Change = lambda pools: pools) -> Pools:
         """Change the pools; workers are assigned with it, and those of leases that ended are free.
@@ -181,10 +178,10 @@ class PoolKeeper:
             if len(value) > MOST_BYTES:
                 raise too_many()
             if await self._stored.write(KEY, value, after=entry or ABSENT):
-                for event, times in events(before, after, ended).items():
+                for event, times in _events(before, after, ended).items():
                     self._on_event(event, times)
                 return after
-        raise _contended()
+        raise InferenceError("QUEUE_UNAVAILABLE", "Other gateways change resource pools all the time; retry.")
 
     async def run(self) -> None:
         """Settle the pools with each change, and from time to time, until cancelled."""
@@ -229,5 +226,31 @@ def is_leased(name: str | None) -> bool:
     return name is not None and name != DEFAULT_RESOURCE_POOL
 
 
-def _contended() -> InferenceError:
-    return InferenceError("QUEUE_UNAVAILABLE", "Other gateways change resource pools all the time; retry.")
+def _events(before: Pools, after: Pools, ended: Collection[str]) -> Counter[str]:
+    """Count pools `created`, `updated`, `deleted` and `expired`, and workers `assigned` and `released`.
+
+    Args:
+        before: The pools that were there.
+        after: Those that are written.
+        ended: Names of pools whose lease had ended.
+    """
+    told: Counter[str] = Counter()
+    for name in before.pools.keys() | after.pools.keys():
+        told.update(_of_pool(before.pools.get(name), after.pools.get(name), name in ended))
+    for worker in before.workers.keys() | after.workers.keys():
+        old, new = before.workers.get(worker), after.workers.get(worker)
+        moved = old is None or new is None or old.pool != new.pool
+        told["released"] += moved and old is not None
+        told["assigned"] += moved and new is not None
+    return +told
+
+
+def _of_pool(old: Pool | None, new: Pool | None, ended: bool) -> list[str]:
+    """Name what happened to one; that a lease ended is told once, when it is removed or made anew."""
+    if old is None:
+        return [] if new is None else ["created"]
+    if new is None:
+        return ["expired" if ended else "deleted"]
+    if new.created_at != old.created_at:
+        return ["expired", "created"]
+    return [] if new == old else ["updated"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from sie_cluster.fleet.pools.document import KEY, LaterVersion, decode_pools, lease_key, leases_of
 from sie_cluster.fleet.pools.pools import Pools
-from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import POOLS
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import Entry, InferenceError, KeyValue, QueueError, QueueTransport
 
 TOLD_S = 5.0

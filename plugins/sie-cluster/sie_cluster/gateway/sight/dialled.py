@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from sie_sdk.errors import SIEError
 
-from sie_cluster.gateway.sight.models import fleet_models
+from sie_cluster.gateway.sight.heard import fleet_models
 from sie_cluster.settings import ClusterSettings
 from sie_core.api.ops.health import ANY_GPU, NO_GPU
 from sie_core.auth import client_token

@@ -1,18 +1,19 @@
-"""What a gateway shows of the workers whose heartbeats it hears."""
+"""What a gateway shows of its workers and of the models that they have."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal
 
-from sie_cluster.gateway.sight.models import fleet_models
 from sie_cluster.messages.health import WorkerReport
 from sie_cluster.queue.subjects import ANY_PROFILE
 from sie_core.api.ops.health import ANY_GPU, NO_GPU
-from sie_core.contracts import FleetModel, WorkerInfo
+from sie_core.contracts import FleetModel, ModelState, WorkerInfo
 
 Standing = Literal["ready", "saturated", "draining", "away"]
 STANDINGS: tuple[Standing, ...] = ("ready", "saturated", "draining", "away")
+_BEST_FIRST: tuple[ModelState, ...] = ("loaded", "loading", "unloading", "failed")
 
 
 def standing_of(report: WorkerReport) -> Standing:
@@ -60,4 +61,30 @@ def held_models(reports: Iterable[WorkerReport]) -> list[FleetModel]:
     """List the models that some worker has, loads or failed to load."""
     return fleet_models(
         (name, model.state, gpu_of(report), model.held) for report in reports for name, model in report.models.items()
+    )
+
+
+def fleet_models(told: Iterable[tuple[str, str, str, int]]) -> list[FleetModel]:
+    """List models, each in the best state that a worker has it in.
+
+    Args:
+        told: Of each model of each worker its name, its state, what clients call the worker's GPU, and the depth of its
+            queue there. One that is merely available is left out.
+    """
+    held: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+    for name, state, gpu, depth in told:
+        if state in _BEST_FIRST:
+            held[name].append((state, gpu, depth))
+    return [_model(name, those) for name, those in sorted(held.items())]
+
+
+def _model(name: str, told: list[tuple[str, str, int]]) -> FleetModel:
+    best = next(each for each in _BEST_FIRST if any(state == each for state, _, _ in told))
+    gpus = [gpu for state, gpu, _ in told if state == best]
+    return FleetModel(
+        name,
+        best,
+        len(gpus),
+        gpu_types=sorted(set(gpus) - {NO_GPU}),
+        total_queue_depth=sum(depth for _, _, depth in told),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Callable
@@ -77,7 +76,7 @@ class Holder:
             if self._inbox is None:
                 self._inbox = await self._transport.inbox(self._asked)
             if self._store is not None:
-                await self._put(self._store, held_here)
+                await self._put(self._store, held_here, payload)
         except BaseException:
             self._forget(name)
             raise
@@ -93,15 +92,11 @@ class Holder:
             self._forget(name)
         await self._tasks.ended(CLOSE_S)
 
-    async def _put(self, store: PayloadStore, held: _Held) -> None:
-        assert held.payload is not None
+    async def _put(self, store: PayloadStore, held: _Held, payload: Pieces) -> None:
+        """Have a payload in the store; what is cancelled while it is written is swept there."""
         key = secrets.token_hex(16)
-        writing = asyncio.ensure_future(store.write(key, held.payload))
         try:
-            await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            self._tasks.start(_remove_after(writing, store, key))
-            raise
+            await store.write(key, payload)
         except QueueError as error:
             log.warning("a payload of %d bytes goes in frames: %s", held.size, error)
         else:
@@ -139,9 +134,3 @@ class Holder:
         except QueueError:
             # Asked for again by who waits for it.
             return
-
-
-async def _remove_after(writing: asyncio.Future[None], store: PayloadStore, key: str) -> None:
-    """Remove what nobody waits for any more, once it is written."""
-    await asyncio.wait((writing,))
-    await store.remove(key)

@@ -15,7 +15,8 @@ class Room:
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._of: dict[Hashable, int] = {}
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._left = asyncio.Event()
+        """Set with the next owner that leaves, and then another one."""
 
     @property
     def held_bytes(self) -> int:
@@ -29,17 +30,11 @@ class Room:
             if self.held_bytes + size <= self._most or next(iter(self._of)) is owner:
                 self._of[owner] += size
                 return True
-            left = asyncio.get_running_loop().create_future()
-            self._waiting.add(left)
-            try:
-                await left
-            finally:
-                self._waiting.discard(left)
+            await self._left.wait()
         return False
 
     def leave(self, owner: Hashable) -> None:
         """Hold nothing of an owner any more."""
         if self._of.pop(owner, None) is not None:
-            for waiting in self._waiting:
-                if not waiting.done():
-                    waiting.set_result(None)
+            self._left.set()
+            self._left = asyncio.Event()

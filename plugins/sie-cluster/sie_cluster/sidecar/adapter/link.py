@@ -14,7 +14,7 @@ from sie_cluster.messages.configs import ConfigState, read_config_state
 from sie_cluster.messages.frames import FrameError, read_head
 from sie_cluster.messages.health import Vitals, decode_vitals
 from sie_cluster.messages.wishes import Wish, encode_wish
-from sie_cluster.programs.within import within
+from sie_core.concurrency.tasks import within
 
 AGAIN_S = 0.2
 SILENT_S = 5.0
@@ -209,48 +209,33 @@ class Link:
         if kind is Kind.RESULT:
             if self._of.pop(number, None) is not None:
                 self._listener.adapter_answered(number, payload)
-        elif kind is Kind.QUEUED:
+        else:
+            try:
+                self._told(stream, kind, number, payload)
+            except FrameError as error:
+                log.error("what the adapter process says of itself (%s) cannot be read: %s", kind.name, error)
+        if kind is not Kind.RESULT or not self.up:
+            self._look()
+
+    def _told(self, stream: FrameStream, kind: Kind, number: int, payload: bytes) -> None:
+        if kind is Kind.QUEUED:
             self._listener.adapter_queued(number, read_queued(payload))
         elif kind in (Kind.WAITS, Kind.GOES_ON):
             self._listener.adapter_loads(number, waits=kind is Kind.WAITS)
         elif kind is Kind.STATUS:
-            self._take_status(payload)
+            head = read_head(payload)
+            self._ready, self._problem, self.status_frame = bool(head.get("ready")), head.get("problem"), payload
         elif kind is Kind.VITALS:
-            self._take_vitals(payload)
+            self.vitals = decode_vitals(payload)
+            self._listener.adapter_told()
         elif kind is Kind.PING:
-            self._take_configs(payload)
+            before, self.configs = self.configs, read_config_state(payload)
+            if self.configs != before:
+                self._listener.adapter_configured()
         elif kind is Kind.DRAIN:
             self._draining = True
             self._look()
             stream.send(Kind.DRAIN, 0)
-        if kind is not Kind.RESULT or not self.up:
-            self._look()
-
-    def _take_status(self, payload: bytes) -> None:
-        try:
-            head = read_head(payload)
-            self._ready, self._problem = bool(head.get("ready")), head.get("problem")
-            self.status_frame = payload
-        except FrameError as error:
-            log.error("the status of the adapter process cannot be read: %s", error)
-
-    def _take_vitals(self, payload: bytes) -> None:
-        try:
-            self.vitals = decode_vitals(payload)
-        except FrameError as error:
-            log.error("what the adapter process says of itself cannot be read: %s", error)
-            return
-        self._listener.adapter_told()
-
-    def _take_configs(self, payload: bytes) -> None:
-        try:
-            configs = read_config_state(payload)
-        except FrameError as error:
-            log.error("which configs the adapter process has cannot be read: %s", error)
-            return
-        if configs != self.configs:
-            self.configs = configs
-            self._listener.adapter_configured()
 
     def _look(self) -> None:
         up = (

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from sie_cluster.messages.frames import FrameError, read_head
 from sie_cluster.queue.subjects import is_inbox
 from sie_cluster.settings import ClusterSettings
-from sie_cluster.sidecar.held import Recent
 from sie_core.contracts import Message, QueueTransport
 
 MISSED_BEATS = 3
@@ -23,8 +22,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Gateway:
-    silent_s: float
     most_s: float
+    silent_s: float = 0.0
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silent_s > self.most_s
 
 
 class Gateways:
@@ -44,8 +47,7 @@ class Gateways:
         self._least_s = settings.ack_wait_s
         self._usual_s = self._most_s(settings.health_publish_interval_ms / 1000)
         self._known: dict[str, _Gateway] = {}
-        self._silent = Recent()
-        """Their work may be pulled later."""
+        """The silent ones too, whose work may be pulled later."""
 
     def heard(self, message: Message) -> None:
         """Take a heartbeat."""
@@ -58,15 +60,12 @@ class Gateways:
         if not is_inbox(f"{inbox}.x", inbox) or not 0 < beat_s <= MOST_BEAT_S:
             log.warning("a gateway's heartbeat names %r, every %g s", inbox[:200], beat_s)
             return
-        self._silent.discard(inbox)
         self._know(inbox, self._most_s(beat_s))
 
     def is_silent(self, reply: str) -> bool:
         """Whether the gateway of a reply has fallen silent; one never heard of is given as long as any."""
         inbox = inbox_of(reply)
-        if inbox not in self._known and inbox not in self._silent:
-            self._know(inbox, self._usual_s)
-        return inbox in self._silent
+        return (self._known.get(inbox) or self._know(inbox, self._usual_s)).is_silent
 
     async def listen(self) -> None:
         """Count the silence of each, until cancelled."""
@@ -77,20 +76,20 @@ class Gateways:
     def step(self, *, connected: bool) -> None:
         """Count one step of silence; all of them begin anew where there is no connection."""
         for inbox, gateway in list(self._known.items()):
-            gateway.silent_s = gateway.silent_s + STEP_S if connected else 0.0
-            if gateway.silent_s <= gateway.most_s:
+            if gateway.is_silent:
                 continue
-            log.warning("the gateway of %s was not heard for %g s; its work is dropped", inbox, gateway.silent_s)
-            del self._known[inbox]
-            self._silent.add(inbox)
-            self._on_silent(inbox)
+            gateway.silent_s = gateway.silent_s + STEP_S if connected else 0.0
+            if gateway.is_silent:
+                log.warning("the gateway of %s was not heard for %g s; its work is dropped", inbox, gateway.silent_s)
+                self._on_silent(inbox)
 
-    def _know(self, inbox: str, most_s: float) -> None:
+    def _know(self, inbox: str, most_s: float) -> _Gateway:
         """Count the silence of a gateway from now on; whoever was not heard for longest makes room for it."""
         self._known.pop(inbox, None)
-        self._known[inbox] = _Gateway(0.0, most_s)
+        gateway = self._known[inbox] = _Gateway(most_s)
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
+        return gateway
 
     def _most_s(self, beat_s: float) -> float:
         return max(MISSED_BEATS * beat_s, self._least_s)

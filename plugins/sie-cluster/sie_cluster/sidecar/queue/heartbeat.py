@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Callable
 
 from sie_cluster.messages.health import WorkerReport, encode_beat
-from sie_cluster.programs.within import within
 from sie_cluster.queue.subjects import HEALTH_WANTED, health_subject
+from sie_core.concurrency.tasks import within
 from sie_core.contracts import Message, QueueError, QueueTransport
 
 GAP_S = 0.1

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from sie_cluster.messages.errors import error_to_map
 from sie_cluster.messages.frames import encode
 from sie_cluster.messages.work import ResultHead, WorkHead, encode_result
-from sie_cluster.programs.within import within
 from sie_cluster.queue.payloads.holding import Holder
 from sie_cluster.sidecar.held import Slice
-from sie_core.concurrency.tasks import Tasks
+from sie_core.concurrency.tasks import Tasks, supervised, within
 from sie_core.contracts import InferenceError, QueueError, QueueTransport
 
 MOST_OFFERED_S = 120.0
@@ -28,45 +26,33 @@ NO_ROOM = InferenceError("RESOURCE_EXHAUSTED", "The worker has no room for so la
 log = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
-    """Who holds the slices."""
-
-    def is_wanted(self, held: Slice) -> bool:
-        """Whether somebody still waits for the result of a slice."""
-        ...
-
-    def drop(self, held: Slice) -> None:
-        """Acknowledge a slice and hold it no more: its result was sent or fetched, or cannot be."""
-        ...
-
-
 class Results:
     """Those that wait for the broker, or to be fetched.
 
     Args:
         transport: Open.
         holder: Offers those that are larger than a message.
-        owner: Holds the slices.
+        is_wanted: Whether somebody still waits for the result of a slice.
+        drop: Acknowledges a slice, which is held no more: its result was sent or fetched, or cannot be.
     """
 
-    def __init__(self, transport: QueueTransport, holder: Holder, owner: Owner) -> None:
-        self._transport, self._holder, self._owner = transport, holder, owner
-        self._waiting: deque[tuple[Slice, bytes]] = deque()
-        self._sending: asyncio.Task[None] | None = None
-        self._wake: asyncio.Future[None] | None = None
-        """Ends the wait of the task that sends, which stays: to make one for each result costs more."""
+    def __init__(
+        self,
+        transport: QueueTransport,
+        holder: Holder,
+        is_wanted: Callable[[Slice], bool],
+        drop: Callable[[Slice], None],
+    ) -> None:
+        self._transport, self._holder, self._is_wanted, self._drop = transport, holder, is_wanted, drop
+        self._waiting: asyncio.Queue[tuple[Slice, bytes]] = asyncio.Queue()
         self._offered: dict[int, asyncio.Event] = {}
         """Set once a slice is held no more, by its number."""
         self._tasks = Tasks()
+        self._tasks.start(supervised("sending results", self._send_all))
 
     def send(self, held: Slice, frame: bytes) -> None:
         """Send the result of a slice, behind those before it; while the broker is away it is kept."""
-        self._waiting.append((held, frame))
-        if self._wake is not None:
-            self._wake.set_result(None)
-            self._wake = None
-        elif self._sending is None or self._sending.done():
-            self._sending = self._tasks.start(self._send_all())
+        self._waiting.put_nowait((held, frame))
 
     def withdraw(self, held: Slice) -> None:
         """Offer the result of a slice no more."""
@@ -82,17 +68,16 @@ class Results:
 
     async def _send_all(self) -> None:
         while True:
-            await self._send_waiting()
-            wake = self._wake = asyncio.get_running_loop().create_future()
-            await wake
-
-    async def _send_waiting(self) -> None:
-        while self._waiting:
-            held, frame = self._waiting[0]
+            held, frame = await self._waiting.get()
             if len(frame) > self._transport.max_payload:
-                self._waiting.popleft()
                 self._tasks.start(self._offer(held, frame))
-                continue
+            else:
+                await self._send(held, frame)
+                self._drop(held)
+
+    async def _send(self, held: Slice, frame: bytes) -> None:
+        """Send a result, however long the broker is away."""
+        while True:
             try:
                 await self._transport.send(held.head.reply, frame)
             except QueueError as error:
@@ -100,13 +85,12 @@ class Results:
                     await asyncio.sleep(AGAIN_S)
                     continue
                 log.error("the result of %s cannot be sent: %s", held.head.id, error)
-            self._waiting.popleft()
-            self._owner.drop(held)
+            return
 
     async def _offer(self, held: Slice, frame: bytes) -> None:
         """Say where a result can be fetched until it was, or nobody wants it."""
         try:
-            offer = held.offer = await self._holder.offer(frame, on_fetched=lambda: self._owner.drop(held))
+            offer = held.offer = await self._holder.offer(frame, on_fetched=lambda: self._drop(held))
         except QueueError as error:
             log.error("a result of %d bytes cannot be sent: %s", len(frame), error)
             self.send(held, failure(held.head, NO_ROOM))
@@ -118,12 +102,12 @@ class Results:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    while self._owner.is_wanted(held) and not gone.is_set():
+                    while self._is_wanted(held) and not gone.is_set():
                         await self._tell(held.head.reply, told, gone)
         finally:
             del self._offered[held.number]
             self._holder.withdraw(offer)
-        self._owner.drop(held)
+        self._drop(held)
 
     async def _tell(self, reply: str, offer: bytes, gone: asyncio.Event) -> None:
         try:
