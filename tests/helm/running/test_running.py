@@ -231,7 +231,7 @@ def test_what_hangs_is_restarted_by_its_liveness_probe_and_no_answer_is_wrong(
             time.sleep(0.2)
         for each in all_:
             each.pace = 1
-        assert asked[-1].result(), "who asks a gateway that does not hang waits, and gets its answer"
+        assert asked[-1].result(), "a call at the gateway that runs gets its answer"
     assert all(answered(cluster, url, vectors) for url in cluster.urls("gateway"))
     restarted = {name for name, each in cluster.containers.items() if each.restarts > restarts[name]}
     assert restarted == {each.container.name for each in hung}

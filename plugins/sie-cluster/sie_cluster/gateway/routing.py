@@ -54,10 +54,17 @@ class Router:
         pool: The queue pool of models whose config names none.
         registry: Where models are served; None until it is known.
         profiles: Those that may be asked for.
+        keys: Those that have subjects of their own.
     """
 
-    def __init__(self, pool: str, registry: Registry | None = None, profiles: Profiles | None = None) -> None:
-        self._pool, self._profiles, self._keys = pool, profiles or Profiles(), Keys()
+    def __init__(
+        self,
+        pool: str,
+        registry: Registry | None = None,
+        profiles: Profiles | None = None,
+        keys: Keys | None = None,
+    ) -> None:
+        self._pool, self._profiles, self._keys = pool, profiles or Profiles(), keys or Keys()
         self.known = registry
 
     @property
@@ -104,7 +111,7 @@ class Router:
         epoch = registry.epochs.get(route.model.config.id, 0) if followed else None
         of_profile = ANY_PROFILE if profile is None else self._profiles.find(profile)
         leased = resource_pool or DEFAULT_RESOURCE_POOL
-        work = work_subject(
+        key = work_subject(
             route.model.id,
             pool,
             route.bundle,
@@ -113,5 +120,5 @@ class Router:
             lora=lora,
             own=has_own_bucket(lora, route.model.config.loras),
         )
-        subject = self._keys.subject(work)
+        subject = self._keys.subject(pool, key)
         return Destination(route.model, pool, subject, epoch, route.bundle, leased, of_profile, lora)

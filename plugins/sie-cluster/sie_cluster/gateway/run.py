@@ -18,6 +18,7 @@ from sie_cluster.gateway.capacity.numbers import CapacityNumbers
 from sie_cluster.gateway.capacity.profiles import Profiles
 from sie_cluster.gateway.configs import ENDPOINTS
 from sie_cluster.gateway.flights.dispatcher import Dispatcher
+from sie_cluster.gateway.keys import Keys
 from sie_cluster.gateway.metrics import GatewayMetrics
 from sie_cluster.gateway.pools.keeping import PoolKeeper
 from sie_cluster.gateway.pools.leasing import Leasing
@@ -81,7 +82,8 @@ async def _serve(
     workers = Workers(lambda before, now: backend.heard(before, now))
     profiles = Profiles(settings.gateway_configured_gpus, lambda: backend.provisioning.lanes.profiles())
     metrics.watch_workers(lambda: workers.reports().values())
-    follower, router = None, Router(settings.pool, None, profiles)
+    keys = Keys(lambda: [report.pulled for report in workers.reports().values()])
+    follower, router = None, Router(settings.pool, None, profiles, keys)
     if settings.config_service_url is not None:
         require_one_source(settings)
         follower = Follower(

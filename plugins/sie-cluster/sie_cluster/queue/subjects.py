@@ -21,7 +21,7 @@ MOST_OWN = 64
 SHARED, SHARED_KEYS = "~", 8
 """In place of the model: a subject that keys share. Each resource pool, profile and bundle has so many."""
 MOST_KEYS = 900
-"""Keys to which a gateway gives subjects of their own: a broker keeps a consumer for each."""
+"""Consumers of a queue whose keys have subjects of their own; the broker takes 1 000."""
 KEY_IDLE_S = 600.0
 """A consumer that nobody pulls from is removed after so long."""
 MOST_AGE_S = 900.0
