@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -81,9 +82,13 @@ def test_a_cluster_that_runs_is_well_and_wrong_tokens_logins_and_addresses_are_t
         assert (well.exit_code, {state for state, _ in found.values()}) == (0, {"ok"}), well.output
         assert {"config service, admin token", "gateway, configs", "worker worker-1", "Prometheus"} <= found.keys()
         assert {"broker", "queue sie-work-_default", "queue sie-dlq-_default", "payload store"} <= found.keys()
-        line = f". {tmp_path}/cluster/operator.env && exec {Path(sys.executable).with_name('sie')} cluster dead-letters"
-        letters = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
-        assert (letters.returncode, letters.stderr) == (0, "Queue pool _default has no dead letters.\n")
+        sie = Path(sys.executable).with_name("sie")
+        line = f". {tmp_path}/cluster/operator.env && {sie} cluster dead-letters && exec {sie} doctor --cluster --json"
+        own = {**os.environ, "SIE_ADMIN_TOKEN": TOKENS["SIE_ADMIN_TOKEN"]}
+        by_file = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120, env=own)
+        assert (by_file.returncode, by_file.stderr) == (0, "Queue pool _default has no dead letters.\n")
+        by_hand = {"config service, admin token", "gateway, configs", "worker worker-1", "broker"}
+        assert {each["subject"] for each in json.loads(by_file.stdout) if each["state"] == "ok"} >= by_hand
         user = next(each for each in logins if each.startswith("worker"))
         worker = states(doctor({**env, "SIE_NATS_USER": user, "SIE_NATS_PASSWORD": logins[user]}, "--json"))
         assert (worker["queue sie-work-_default"][0], worker["queue sie-dlq-_default"][0]) == ("ok", "skipped")

@@ -31,7 +31,7 @@ for them."""
 BY_HAND = ".env"
 """What follows the name of a worker in that of the file with its variables, where it is started by hand."""
 OPERATOR_FILE = "operator.env"
-"""Has the broker's login and the token for the commands of an operator."""
+"""Has the broker's login, the token and, once they are known, the URLs, for the commands of an operator."""
 TOKEN_FILE, POOL_TOKEN_FILE = "admin-token", "pool-token"
 OF_CONFIG_SERVICE = ("models_dir", "config_store_dir", "admin_token")
 """Settings that are for the config service; what others would inherit of them is emptied."""
@@ -122,7 +122,9 @@ def describe_programs(
         for name, bundle in bundle_of.items()
     }
     login = queue_variables(broker.url, broker.logins[CONFIG])
-    _write_variables(folder / OPERATOR_FILE, {**login, "SIE_ADMIN_TOKEN_FILE": str((folder / TOKEN_FILE).absolute())})
+    # A token that the shell has may be given by one of the two alone.
+    token = {"SIE_ADMIN_TOKEN_FILE": str((folder / TOKEN_FILE).absolute()), "SIE_ADMIN_TOKEN": ""}
+    _write_variables(folder / OPERATOR_FILE, {**login, **token})
     for name, own in of_workers.items():
         (folder / (name + BY_HAND)).unlink(missing_ok=True)
         if not workers:
@@ -209,6 +211,7 @@ def _kept(file: Path, settings: ClusterSettings, field: str) -> str:
 
 def _write_variables(file: Path, own: Mapping[str, str]) -> None:
     """Write a file for a shell, which its owner alone may read: it holds passwords."""
+    file.unlink(missing_ok=True)
     file.touch(mode=0o600)
     file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(own.items())))
 

@@ -130,7 +130,7 @@ def up(
     """Run broker, config service, gateway and workers until Ctrl-C; processes that end are restarted."""
     if isinstance(options["models_dir"], Path) and "://" not in str(options["models_dir"]):
         options["models_dir"] = options["models_dir"].resolve()
-    from sie_cluster.local.programs import BY_HAND, TOKEN_FILE
+    from sie_cluster.local.programs import BY_HAND, OPERATOR_FILE, TOKEN_FILE
     from sie_cluster.local.up import run_cluster
     from sie_cluster.settings import ClusterSettings
 
@@ -138,6 +138,8 @@ def up(
     names = [name.strip() for name in (bundles or "").split(",") if name.strip()]
 
     def ready(url: str, config_url: str) -> None:
+        with (folder / OPERATOR_FILE).open("a") as file:
+            file.write(f"export SIE_GATEWAY_URL={url} SIE_CONFIG_SERVICE_URL={config_url}\n")
         of_each = f" of each of {', '.join(names)}" if len(names) > 1 else ""
         click.echo(f"SIE serves on {url} with {workers} worker{'' if workers == 1 else 's'}{of_each}; logs in {folder}")
         if not workers:
